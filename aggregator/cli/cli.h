@@ -59,19 +59,19 @@ extern const size_t cli_exit_count, cli_variable_count;
 struct cli {
 	const struct cli_command *command;  /* NULL: the user asked for help on all commands or a group */
 	const char *group;                  /* the group the user asked for help on; NULL: none */
-	const char *values[CLI_OPTION_MAX]; /* of the command's options; "" for one that takes nothing */
+	const char *values[CLI_OPTION_MAX]; /* of the command's options; "" for one that takes no value */
 	const char *common[CLI_OPTION_MAX]; /* of the options every command has */
 	const char *words[CLI_WORD_MAX];
 	int word_count;
 	struct httpc *client;   /* made at the first call */
-	int64_t server_wall_ns; /* the aggregator's clock at the last reply; -1: it did not say */
+	int64_t server_wall_ns; /* the aggregator's clock at the last reply; -1: not known */
 };
 
-/* Fills command, values and words from the command line; a wrong use is ERR_INVALID. */
+/* Fills command, values and words from the command line; a usage error is ERR_INVALID. */
 MUST_CHECK bool cli_parse(struct cli *c, int argc, char *const *argv, struct err *err);
 /* The value of an option of this command, or one that every command has; NULL when not given. */
 const char *cli_value(const struct cli *c, const char *name);
-/* The same, else what the environment says, else NULL; empty is not given. */
+/* The same, else the value of the environment variable, else NULL. An empty value counts as not given. */
 const char *cli_setting(const struct cli *c, const char *name, const char *variable);
 /* TLS settings of the client: trusted CAs and our own certificate. */
 void cli_tls(const struct cli *c, struct httpc_options *o);
@@ -79,7 +79,7 @@ void cli_tls(const struct cli *c, struct httpc_options *o);
 /* ---- help, manual page and completion, from the command table ---- */
 void cli_help(struct buf *out);
 void cli_command_help(const struct cli_command *cmd, struct buf *out);
-/* Of the commands that begin with this word. */
+/* Help for the commands that begin with this word. */
 void cli_group_help(const char *group, struct buf *out);
 void cli_man(struct buf *out);
 void cli_completion_bash(struct buf *out);
@@ -90,36 +90,36 @@ void cli_completion_zsh(struct buf *out);
 /* One request; a status of 400 or above is an error with the problem's text. */
 MUST_CHECK bool cli_call(struct cli *c, const char *method, const char *path, const char *content_type,
                          const void *body, size_t n, struct buf *ret_body, struct err *err);
-/* GET of a document of any size, piece by piece. manifest: gets what the aggregator says of the document, if it does; NULL: not wanted. */
+/* GET of a document of any size, piece by piece. manifest: receives the document's manifest, if the aggregator sends one; NULL: not wanted. */
 MUST_CHECK bool cli_get_pieces(struct cli *c, const char *path, bool (*sink)(void *arg, const void *data, size_t n),
                                void *arg, struct buf *manifest, struct err *err);
 MUST_CHECK bool cli_get_json(struct cli *c, const char *path, json_t **ret, struct err *err);
 /* A file's text, or standard input's for "-", up to the ceiling of out. */
 MUST_CHECK bool cli_read_document(const char *file, struct buf *out, struct err *err);
-/* Adds a text as one part of a path, escaped. */
+/* Adds a text as one segment of a path, escaped. */
 void cli_path(struct buf *path, const char *text);
-/* Adds ?name=value or &name=value, escaped. */
+/* Adds ?name=value or &name=value, escaped; nothing for a value that is NULL or empty. */
 void cli_query(struct buf *path, const char *name, const char *value);
-/* The same of a value that may be empty; cli_query() adds nothing then. */
+/* The same, but adds an empty value too. */
 void cli_query_set(struct buf *path, const char *name, const char *value);
 
 /* One page of a list that is newest first, added to `rows`; *before is where the next one begins, 0 when there is none. */
 MUST_CHECK bool cli_get_page(struct cli *c, const char *base, const char *member, int64_t limit, int64_t *before,
                              json_t *rows, struct err *err);
-/* Pages of a path with its filters until there are --limit rows (preset; 0: all), added to `rows`; gives the exit code. */
+/* Adds pages of a path, which may have filters, to `rows` until there are --limit rows (default: preset; 0: all). Returns the exit code. */
 int cli_get_pages(struct cli *c, const char *base, const char *member, int64_t preset, json_t *rows);
-/* Pages until there are --limit rows (preset; 0: all), with the named options as filters; gives the exit code. */
+/* Prints the same rows, with the named options as filters. Returns the exit code. */
 int cli_print_pages(struct cli *c, const char *path, const char *member, const char *columns,
                     const char *const *filters, size_t n, int64_t preset);
 
-/* Prints the error and gives the exit code: unreachable 3, else 1. */
+/* Prints the error and returns the exit code: 3 if the aggregator is unreachable, else 1. */
 int cli_fail(const struct err *err);
-/* Prints the error as a wrong use: 2. */
+/* Prints a usage error and returns exit code 2. */
 int cli_misuse(const struct err *err);
 
 /* ---- progress: a line on a terminal, from the second second on ---- */
 struct progress {
-	bool wanted; /* standard error is a terminal that can */
+	bool wanted; /* standard error is a terminal that can redraw a line */
 	bool shown;
 	int64_t begun_ns, drawn_ns; /* boot clock */
 };
@@ -146,36 +146,36 @@ MUST_CHECK bool range_resolve(const struct range_options *o, int64_t now_ns, con
 /* The billing month that now lies in, or the one before it. */
 MUST_CHECK bool range_month(const json_t *periods, int64_t now_ns, bool previous, const json_t **ret, struct err *err);
 
-/* Whether it is written as a month is: 2026-10. */
+/* Whether the text has the form of a month: 2026-10. */
 MUST_CHECK bool cli_month(const char *text, struct err *err);
-/* --since and its relatives as from=... and to=... in the path; gives the exit code. */
+/* Adds from=... and to=... to the path, for --since, --from, --to and the options of months. Returns the exit code. */
 int cli_add_range(struct cli *c, struct buf *path);
 
 /* ---- output ---- */
 enum cli_output { OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_CSV, OUTPUT_YAML };
 enum cli_output cli_output(const struct cli *c, enum cli_output preset);
-/* Is the word in the list, which is divided by commas? */
+/* Whether the comma-separated list contains the word. */
 bool cli_in_list(const char *list, const char *word);
-/* Rows of an array of flat objects; a column for each key of any of them; numbers to the right. */
+/* Prints an array of flat objects as a table, with a column for each key that any of them has and numbers aligned right. */
 void cli_print_table(const json_t *rows);
-/* The same; these columns, divided by commas, also where no row has anything in them. */
+/* The same, and always with these columns (comma-separated), even if no row has a value in them. */
 void cli_print_table_with(const json_t *rows, const char *always);
-/* Sentences, in lines as wide as the terminal, or of 80 characters where there is none. */
+/* Wraps a paragraph to the width of the terminal, or to 80 characters where there is none. */
 void cli_print_paragraph(const char *text);
-/* columns, divided by commas: the header of no rows at all. */
+/* columns: comma-separated, the header when there are no rows. */
 void cli_print_csv(const json_t *rows, const char *columns);
 /* The rows as table or CSV, or the whole reply as JSON or YAML. */
 int cli_print(const struct cli *c, const json_t *rows, const json_t *whole, const char *columns);
 /* One object as a table or CSV of one row, or as JSON or YAML. */
 int cli_print_one(const struct cli *c, json_t *object);
 MUST_CHECK bool cli_post_json(struct cli *c, const char *path, const json_t *request, json_t **ret, struct err *err);
-/* The same, and prints the one row that comes back; gives the exit code. */
+/* The same, and prints the one row of the reply. Returns the exit code. */
 int cli_post(struct cli *c, const char *path, const json_t *request);
-/* Colours are for terminals, and for people who did not say NO_COLOR. */
+/* Whether output is coloured: on a terminal, unless NO_COLOR is set. */
 bool cli_colours(void);
 
 int cmd_apply(struct cli *c);
-/* Waits while holders are attributed again after a change of rules, and shows how far that is. */
+/* Waits until all holders are attributed again after a change of rules, and shows the progress. */
 int cli_await_policy(struct cli *c);
 int cmd_policy_suggest(struct cli *c);
 int cmd_price_preview(struct cli *c);
@@ -193,7 +193,7 @@ int cmd_quota_watch(struct cli *c);
 int cmd_quota_decide(struct cli *c);
 int cmd_quota_explain(struct cli *c);
 int cmd_quota_record(struct cli *c);
-/* Of tollgate get: "decisions" or "leases"; reclaims. */
+/* Parts of `tollgate get`; list: "decisions" or "leases". */
 int cli_get_decisions(struct cli *c, const char *list);
 int cli_get_reclaims(struct cli *c);
 int cmd_token_create(struct cli *c);
@@ -217,8 +217,8 @@ int cmd_credit_list(struct cli *c);
 int cmd_credit_approve(struct cli *c);
 int cmd_credit_reverse(struct cli *c);
 int cmd_close(struct cli *c);
-/* A closed month computed again (report --recompute): CLI_FAILED when a byte differs. */
-int cli_prove(struct cli *c, const char *month);
+/* report --recompute: computes a closed month again; CLI_FAILED when a byte differs. */
+int cli_recompute(struct cli *c, const char *month);
 int cmd_node_approve(struct cli *c);
 int cmd_gpu_move(struct cli *c);
 int cmd_journal_accept(struct cli *c);

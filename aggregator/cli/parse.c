@@ -6,7 +6,7 @@
 #include "common/base/buf.h"
 #include "common/base/text.h"
 
-/* Does this command have the first words of argv as its name; how many words that took. */
+/* Whether the first words of argv are this command's name; *ret_used is the number of these words. */
 static bool
 is_named(const char *name, int argc, char *const *argv, int *ret_used)
 {
@@ -27,9 +27,9 @@ find_command(int argc, char *const *argv, int *ret_used)
 	return NULL;
 }
 
-/* The first word of several commands, and nothing else: what may follow it. */
+/* The error for a word that begins several commands and stands alone; it lists what may follow. */
 static bool
-half_a_command(const char *word, struct err *err)
+incomplete_command(const char *word, struct err *err)
 {
 	size_t first = strlen(word);
 	in_place(buf) struct buf rest = {0};
@@ -42,7 +42,7 @@ half_a_command(const char *word, struct err *err)
 	               buf_text(&rest));
 }
 
-/* Do several commands begin with this word? */
+/* Whether commands of two words begin with this one. */
 static bool
 is_group(const char *word)
 {
@@ -65,7 +65,7 @@ unknown_command(int argc, char *const *argv, struct err *err)
 	for (size_t n = 0; n < cli_command_count && n < ARRAY_LEN(known) - 1; n++)
 		known[n] = cli_commands[n].name;
 	if (group && (argc == 2 || argv[2][0] == '-'))
-		return half_a_command(argv[1], err);
+		return incomplete_command(argv[1], err);
 	word = group && argc > 2 ? mem_printf("%s %s", argv[1], argv[2]) : mem_strdup(argv[1]);
 	near = text_nearest(word, known);
 	if (near != NULL)
@@ -97,7 +97,7 @@ is_choice(const char *const *choices, const char *word, size_t len)
 {
 	for (size_t i = 0; choices[i] != NULL; i++) {
 		size_t n = strlen(choices[i]);
-		bool begins = choices[i][n - 1] == ':' && len > n; /* label: is the beginning of a word */
+		bool begins = choices[i][n - 1] == ':' && len > n; /* "label:" is a prefix */
 
 		if ((n == len || begins) && strncmp(choices[i], word, n) == 0)
 			return true;
@@ -183,14 +183,15 @@ take_word(struct cli *c, const char *word, struct err *err)
 }
 
 static bool
-check_whole(const struct cli *c, struct err *err)
+check_complete(const struct cli *c, struct err *err)
 {
 	const struct cli_option *o = c->command->options;
 
 	if (cli_value(c, "help") != NULL)
 		return true;
 	if (cli_value(c, "out") != NULL && c->command->outputs != NULL && c->command->outputs[0] == NULL)
-		return err_set(err, ERR_INVALID, "tollgate %s has no --out: it has one form", c->command->name);
+		return err_set(err, ERR_INVALID, "tollgate %s has no --out: it has only one output format",
+		               c->command->name);
 	if (cli_value(c, "out") != NULL && c->command->outputs != NULL &&
 	    !is_choice(c->command->outputs, cli_value(c, "out"), strlen(cli_value(c, "out")))) {
 		owned(mem) char *what = mem_printf("tollgate %s --out", c->command->name);
@@ -206,7 +207,7 @@ check_whole(const struct cli *c, struct err *err)
 	return true;
 }
 
-/* Options that every command takes, up to the first word that is none. */
+/* Parses options of every command, up to the first word that is not an option. */
 static bool
 take_common(struct cli *c, int argc, char *const *argv, int *at, struct err *err)
 {
@@ -258,7 +259,7 @@ cli_parse(struct cli *c, int argc, char *const *argv, struct err *err)
 			return false;
 		}
 	}
-	return check_whole(c, err);
+	return check_complete(c, err);
 }
 
 const char *

@@ -7,7 +7,7 @@
 #define BAR 20
 #define COLUMNS "tenant,workspace,kind,unit,limit,consumed,forecast,ratio,threshold,forecast_breach,method"
 
-/* "0.837": so many thousandths. Beyond the end of the bar there is a mark. */
+/* A ratio such as "0.837" as a bar; ">" at its end marks a ratio above 1. */
 static json_t *
 bar_of(const char *ratio)
 {
@@ -27,7 +27,7 @@ bar_of(const char *ratio)
 }
 
 static json_t *
-row_for_people(const json_t *b)
+table_row(const json_t *b)
 {
 	static const char *const fields[] = {"tenant", "workspace", "kind", "unit", "limit", "consumed", "forecast"};
 	const char *ratio = json_string_value(json_object_get(b, "ratio"));
@@ -65,7 +65,7 @@ cmd_budget_status(struct cli *c)
 	if (cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE)
 		return cli_print(c, budgets, reply, COLUMNS);
 	for (size_t i = 0; i < json_array_size(budgets); i++)
-		json_array_append_new(rows, row_for_people(json_array_get(budgets, i)));
+		json_array_append_new(rows, table_row(json_array_get(budgets, i)));
 	cli_print_table(rows);
 	return CLI_OK;
 }

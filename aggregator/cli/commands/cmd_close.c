@@ -196,7 +196,7 @@ look_at_job(struct cli *c, const char *month, const char *method)
 }
 
 int
-cli_prove(struct cli *c, const char *month)
+cli_recompute(struct cli *c, const char *month)
 {
 	owned(json) json_t *reply = NULL;
 	in_place(buf) struct buf path = {0};

@@ -5,7 +5,7 @@
 #include "aggregator/cli/cli.h"
 
 #define EVENTS_BYTES (4u << 20) /* the aggregator's limit */
-#define FATE_COLUMNS "index,id,source,status,field,detail"
+#define EVENT_COLUMNS "index,id,source,status,field,detail"
 
 static const char *
 text_of(const json_t *object, const char *name)
@@ -52,7 +52,7 @@ print_sent(const struct cli *c, const json_t *reply)
 		printf("%" PRId64 " accepted, %" PRId64 " known already, %" PRId64 " refused\n", accepted, duplicates,
 		       conflicts + refused);
 	if (cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE || json_array_size(rows) > 0)
-		(void)cli_print(c, rows, reply, FATE_COLUMNS);
+		(void)cli_print(c, rows, reply, EVENT_COLUMNS);
 	return conflicts + refused > 0 ? CLI_FAILED : CLI_OK;
 }
 
@@ -68,7 +68,7 @@ cmd_events_send(struct cli *c)
 	buf_init(&body, CLI_REPLY_MAX);
 	if (!cli_read_document(c->words[0], &document, &err))
 		return cli_fail(&err);
-	/* A list begins with a bracket, and nothing else does. */
+	/* a batch is a JSON array, a single event is an object */
 	type = buf_text(&document)[strspn(buf_text(&document), " \t\r\n")] == '[' ? "application/cloudevents-batch+json"
 	                                                                          : "application/cloudevents+json";
 	if (!cli_call(c, "POST", "/v1/events", type, buf_text(&document), document.len, &body, &err) ||

@@ -5,7 +5,7 @@
 #include "aggregator/cli/cli.h"
 
 static json_t *
-row_for_people(const json_t *r)
+table_row(const json_t *r)
 {
 	static const char *const fields[] = {"cluster",        "gpu_model", "currency", "capacity_gpu_hours",
 	                                     "capacity_value", "billed",    "credits",  "unrecovered",
@@ -17,10 +17,10 @@ row_for_people(const json_t *r)
 	return row;
 }
 
-/* Every row whose rated hours are not the hours of its capacity is named; the exit code is 1 then, whatever is printed. Of a closed month it is
- * what has come or changed since: the documents stay, and corrections bill it. */
+/* Names every row whose rated hours differ from the hours of its capacity on stderr; the exit code is 1 then, for every output format. In a closed
+ * month the difference arose after the close: the documents stay, and corrections bill it. */
 static int
-verdict(const json_t *reply)
+report_differences(const json_t *reply)
 {
 	const char *period = json_string_value(json_object_get(reply, "period")),
 		   *status = json_string_value(json_object_get(reply, "period_status"));
@@ -48,7 +48,7 @@ verdict(const json_t *reply)
 	return code;
 }
 
-/* -o table and -o json are of the same reply; the other forms are the aggregator's own. */
+/* The table is made from the JSON reply; print_document() prints the formats that the aggregator renders. */
 static int
 print_rows(const json_t *reply)
 {
@@ -56,7 +56,7 @@ print_rows(const json_t *reply)
 	const json_t *all = json_object_get(reply, "rows");
 
 	for (size_t i = 0; i < json_array_size(all); i++)
-		json_array_append_new(rows, row_for_people(json_array_get(all, i)));
+		json_array_append_new(rows, table_row(json_array_get(all, i)));
 	cli_print_table(rows);
 	return CLI_OK;
 }
@@ -88,11 +88,11 @@ cmd_reconcile(struct cli *c)
 
 	buf_init(&path, CLI_PATH_BYTES);
 	if (output == OUTPUT_YAML && cli_value(c, "output") != NULL) {
-		fprintf(stderr, "tollgate: a file is written as CSV, JSON or HTML: --format csv, json or html\n");
+		fprintf(stderr, "tollgate: a file cannot be written as YAML; use --format csv, json or html\n");
 		return CLI_USAGE;
 	}
 	if (format != NULL && cli_value(c, "out") != NULL) {
-		fprintf(stderr, "tollgate: --format and --out say the same; give one of them\n");
+		fprintf(stderr, "tollgate: --format and --out choose the same thing; give only one of them\n");
 		return CLI_USAGE;
 	}
 	if (output == OUTPUT_CSV || output == OUTPUT_JSON)
@@ -107,5 +107,5 @@ cmd_reconcile(struct cli *c)
 		code = print_rows(reply);
 	else
 		code = print_document(c, &path, format, &err);
-	return code != CLI_OK ? code : verdict(reply);
+	return code != CLI_OK ? code : report_differences(reply);
 }

@@ -6,7 +6,7 @@
 	"until,cause,xid,failed_gpu,credits,gpu_hours,reserved_gpu_hours,charged,currency"
 
 static json_t *
-row_for_people(const json_t *r)
+table_row(const json_t *r)
 {
 	static const char *const fields[] = {"id",        "tenant",  "workspace", "job",    "pod",
 	                                     "gpu",       "from",    "until",     "cause",  "xid",
@@ -36,7 +36,7 @@ cmd_refunds(struct cli *c)
 	if (cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE)
 		return cli_print(c, refunds, reply, COLUMNS);
 	for (size_t i = 0; i < json_array_size(refunds); i++)
-		json_array_append_new(rows, row_for_people(json_array_get(refunds, i)));
+		json_array_append_new(rows, table_row(json_array_get(refunds, i)));
 	cli_print_table(rows);
 	return CLI_OK;
 }

@@ -164,7 +164,7 @@ what_is_wanted(const struct cli *c, struct wanted *ret)
 	enum cli_output output = cli_output(c, OUTPUT_CSV);
 
 	if (format != NULL && cli_value(c, "out") != NULL) {
-		fprintf(stderr, "tollgate: --format and --out say the same; give one of them\n");
+		fprintf(stderr, "tollgate: --format and --out choose the same thing; give only one of them\n");
 		return CLI_USAGE;
 	}
 	*ret = (struct wanted){.suffix = output == OUTPUT_CSV ? "csv" : "json",
@@ -239,7 +239,7 @@ cmd_report(struct cli *c)
 	if (code != CLI_OK)
 		return code;
 	if (cli_value(c, "recompute") != NULL)
-		return cli_prove(c, strrchr(buf_text(&path), '/') + 1);
+		return cli_recompute(c, strrchr(buf_text(&path), '/') + 1);
 	if (file != NULL && line == NULL && is_directory(file))
 		return save_all(c, buf_text(&path), want.suffix, file);
 	add_name(c, &want, &path);

@@ -13,7 +13,7 @@ struct check {
 	judge_fn *judge;
 };
 
-/* In the order in which things depend on each other. */
+/* Each check comes after the checks that it depends on. */
 static const struct check checks[] = {
 	{"aggregator", GROUP_SERVER, probe_reachable, judge_reachable},
 	{"database", GROUP_SERVER, probe_database, judge_database},
@@ -72,13 +72,14 @@ open_clients(struct doctor *d, struct err *err)
 	return d->token_file == NULL || httpc_new(&o, &d->with, err);
 }
 
-/* What was asked for; otherwise this machine if it is a node, and the aggregator if one is named or nothing else is. */
+/* The groups named by --server and --node. Without these: the node if this machine is one, and the aggregator if it is configured, if it answers,
+ * or if this machine is no node. */
 static unsigned
 choose_groups(struct doctor *d)
 {
 	unsigned groups = (cli_value(d->cli, "server") != NULL ? GROUP_SERVER : 0u) |
 	                  (cli_value(d->cli, "node") != NULL ? GROUP_NODE : 0u);
-	bool named = cli_setting(d->cli, "url", "TOLLGATE_URL") != NULL || d->token_file != NULL;
+	bool configured = cli_setting(d->cli, "url", "TOLLGATE_URL") != NULL || d->token_file != NULL;
 	struct facts f = {0};
 
 	if (groups != 0)
@@ -86,12 +87,12 @@ choose_groups(struct doctor *d)
 	probe_exporter(d, &f);
 	if (doctor_is_node(d))
 		groups |= GROUP_NODE;
-	if (!named && groups != 0) {
+	if (!configured && groups != 0) {
 		memset(&f, 0, sizeof(f));
 		probe_reachable(d, &f);
-		named = f.status == 200;
+		configured = f.status == 200;
 	}
-	return groups | (named || groups == 0 ? GROUP_SERVER : 0u);
+	return groups | (configured || groups == 0 ? GROUP_SERVER : 0u);
 }
 
 static void
@@ -117,7 +118,7 @@ row_of(const char *name, const struct finding *f)
 }
 
 static int
-examine(struct doctor *d, unsigned groups)
+run_checks(struct doctor *d, unsigned groups)
 {
 	owned(json) json_t *rows = json_array();
 	bool lines = cli_output(d->cli, OUTPUT_TABLE) == OUTPUT_TABLE;
@@ -147,7 +148,7 @@ examine(struct doctor *d, unsigned groups)
 }
 
 static const char *
-or_preset(const char *value, const char *preset)
+or_default(const char *value, const char *preset)
 {
 	return value != NULL ? value : preset;
 }
@@ -157,18 +158,18 @@ cmd_doctor(struct cli *c)
 {
 	struct doctor d = {
 		.cli = c,
-		.url = or_preset(cli_setting(c, "url", "TOLLGATE_URL"), CLI_DEFAULT_URL),
+		.url = or_default(cli_setting(c, "url", "TOLLGATE_URL"), CLI_DEFAULT_URL),
 		.token_file = cli_setting(c, "token-file", "TOLLGATE_TOKEN_FILE"),
-		.root = or_preset(cli_value(c, "root"), "/"),
-		.exporter_url = or_preset(cli_value(c, "exporter"), "http://127.0.0.1:9401"),
-		.spool_dir = or_preset(cli_value(c, "spool-dir"), "/var/lib/tollgate/spool"),
+		.root = or_default(cli_value(c, "root"), "/"),
+		.exporter_url = or_default(cli_value(c, "exporter"), "http://127.0.0.1:9401"),
+		.spool_dir = or_default(cli_value(c, "spool-dir"), "/var/lib/tollgate/spool"),
 		.now_wall_ns = time_wall_ns(),
 	};
 	struct err err = {0};
 	int code;
 
 	buf_init(&d.metrics, CLI_REPLY_MAX);
-	code = open_clients(&d, &err) ? examine(&d, choose_groups(&d)) : cli_misuse(&err);
+	code = open_clients(&d, &err) ? run_checks(&d, choose_groups(&d)) : cli_misuse(&err);
 	httpc_free(d.open);
 	httpc_free(d.with);
 	json_decref(d.live);

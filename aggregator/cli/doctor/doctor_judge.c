@@ -34,7 +34,7 @@ mentions(const char *text, const char *const *words)
 	return false;
 }
 
-/* "permission denied", by the C library's own name: strerror's text depends on the locale. */
+/* The end of the sentence "FILE ..." for an errno. Not by strerror(), whose text depends on the locale. */
 static const char *
 reason(int errnum)
 {
@@ -119,7 +119,7 @@ judge_token(const struct facts *f, struct finding *ret)
 		say(ret, VERDICT_FAIL, "ask an administrator for a new one: tollgate token create", "is refused: %s",
 		    f->text);
 	else if (f->status == 200 && f->difference_ns >= 0 && f->difference_ns < TOKEN_WARN_NS)
-		say(ret, VERDICT_WARN, "have a new one made before: tollgate token create",
+		say(ret, VERDICT_WARN, "have a new one made before then: tollgate token create",
 		    "is accepted, role %s, and expires in %" PRId64 " hours", f->text, f->difference_ns / NS_PER_HOUR);
 	else if (f->status == 200)
 		say(ret, VERDICT_OK, "", "is accepted, role %s", f->text);
@@ -135,10 +135,11 @@ judge_clock(const struct facts *f, struct finding *ret)
 	const char *way = f->difference_ns < 0 ? "behind" : "ahead of";
 
 	if (apart > CLOCK_FAIL_NS)
-		say(ret, VERDICT_FAIL, "set the clock and keep it set (chrony or systemd-timesyncd), here or there",
+		say(ret, VERDICT_FAIL,
+		    "set the clock of this machine or the aggregator, and keep them synchronised (chrony or systemd-timesyncd)",
 		    "this machine is %" PRId64 " s %s the aggregator", apart / NS_PER_S, way);
 	else if (apart > CLOCK_WARN_NS)
-		say(ret, VERDICT_WARN, "keep both clocks set (chrony or systemd-timesyncd)",
+		say(ret, VERDICT_WARN, "synchronise both clocks (chrony or systemd-timesyncd)",
 		    "this machine is %" PRId64 " s %s the aggregator", apart / NS_PER_S, way);
 	else
 		say(ret, VERDICT_OK, "", "within a second of the aggregator's");
@@ -188,10 +189,9 @@ judge_live(const struct facts *f, struct finding *ret)
 {
 	if (f->count > 0)
 		say(ret, VERDICT_WARN, "run tollgate doctor --node there",
-		    "nothing is known of this moment on %" PRId64 " of %" PRId64 " nodes: %s", f->count, f->of,
-		    f->text);
+		    "no current status on %" PRId64 " of %" PRId64 " nodes: %s", f->count, f->of, f->text);
 	else
-		say(ret, VERDICT_OK, "", "%" PRId64 " nodes say what goes on now", f->of);
+		say(ret, VERDICT_OK, "", "%" PRId64 " nodes say who holds their GPUs now", f->of);
 }
 
 void
@@ -199,7 +199,7 @@ judge_node_clocks(const struct facts *f, struct finding *ret)
 {
 	if (f->count > 0)
 		say(ret, VERDICT_FAIL,
-		    "set their clocks, with chrony or ntpd; what they sent meanwhile waits in quarantine for a decision",
+		    "synchronise their clocks (chrony or ntpd); batches sent meanwhile wait in quarantine for a decision",
 		    "%" PRId64 " of %" PRId64 " are wrong by more than clock-skew-max: %s", f->count, f->of, f->text);
 	else
 		say(ret, VERDICT_OK, "", "those of %" PRId64 " nodes agree with the aggregator's", f->of);
@@ -212,9 +212,9 @@ judge_unattributed(const struct facts *f, struct finding *ret)
 		say(ret, VERDICT_WARN,
 		    "find it with tollgate usage --tenant unattributed --by node,workload,user, and add a rule to "
 		    "the policy",
-		    "%s GPU-hours of this month belong to nobody: no rule of the policy matches", f->text);
+		    "%s GPU-hours of this month have no owner: no rule of the policy matches", f->text);
 	else
-		say(ret, VERDICT_OK, "", "everything of this month belongs to somebody");
+		say(ret, VERDICT_OK, "", "all usage of this month belongs to somebody");
 }
 
 void
@@ -235,12 +235,12 @@ judge_user(const struct facts *f, struct finding *ret)
 	char remedy[DOCTOR_TEXT];
 
 	if (f->count == f->of) {
-		say(ret, VERDICT_OK, "", "this is the exporter's, %.400s", f->text);
+		say(ret, VERDICT_OK, "", "this is the exporter's user, %.400s", f->text);
 		return;
 	}
 	snprintf(remedy, sizeof(remedy), "run it as that user: runuser -u %.400s -- tollgate doctor --node", f->text);
 	say(ret, VERDICT_WARN, remedy,
-	    "the exporter's is %.400s, this one is #%" PRId64 ": what is open to one may be closed to the other",
+	    "the exporter's is %.400s, this one is #%" PRId64 ": files that one can open may be closed to the other",
 	    f->text, f->count);
 }
 
@@ -309,7 +309,7 @@ judge_processes(const struct facts *f, struct finding *ret)
 		say(ret, VERDICT_FAIL,
 		    "mount /proc without hidepid (mount -o remount,hidepid=0 /proc), or with gid= of a group of the "
 		    "exporter's user, or run the exporter as root",
-		    "%s %s%s%s: GPU time of other users' processes belongs to nobody", f->thing, reason(f->errnum),
+		    "%s %s%s%s: GPU time of other users' processes has no owner", f->thing, reason(f->errnum),
 		    f->text[0] != '\0' ? ", /proc has " : "", f->text);
 	else
 		say(ret, VERDICT_OK, "", "this user sees those of all users%s%s",
@@ -376,7 +376,7 @@ judge_slurm(const struct facts *f, struct finding *ret)
 		say(ret, VERDICT_FAIL,
 		    "they must belong to root and be writable by nobody else: let Slurm run the prolog as root, or name "
 		    "its user with the exporter's --slurm-map-uid",
-		    "%s: what others could have written is not believed: %s", f->thing, f->text);
+		    "%s: files that others can write are not believed: %s", f->thing, f->text);
 	else
 		say(ret, VERDICT_OK, "", "%s is root's, %" PRId64 " jobs", f->thing, f->of);
 }
@@ -457,15 +457,15 @@ void
 judge_pod_labels(const struct facts *f, struct finding *ret)
 {
 	if (f->count > 0)
-		say(ret, VERDICT_OK, "", "the kubelet tells them; %" PRId64 " pods have one that is read", f->of);
+		say(ret, VERDICT_OK, "", "the kubelet reports them; %" PRId64 " pods have one that is read", f->of);
 	else if (f->difference_ns < 0)
 		say(ret, VERDICT_WARN,
 		    "the exporter's log says why; the token must allow nodes/pods, and kubelet_ca_file must have signed the "
 		    "kubelet's certificate (deploy/kubernetes)",
-		    "the kubelet has never told them: rules by label match nothing of this node");
+		    "the kubelet has never reported them: rules by label match nothing on this node");
 	else
 		say(ret, VERDICT_WARN, "the exporter's log says why",
-		    "the kubelet does not tell them; its answer of %" PRId64 " s ago holds",
+		    "the kubelet does not report them; its answer of %" PRId64 " s ago holds",
 		    f->difference_ns / NS_PER_S);
 }
 
@@ -473,9 +473,8 @@ void
 judge_allocations(const struct facts *f, struct finding *ret)
 {
 	if (f->failures > 0)
-		say(ret, VERDICT_WARN,
-		    "the exporter's log names them; they must be root's, and for nobody else to write",
-		    "%" PRId64 " files about jobs are not believed", f->failures);
+		say(ret, VERDICT_WARN, "the exporter's log names them; they must be root's and writable by nobody else",
+		    "%" PRId64 " files about jobs are ignored", f->failures);
 	else if (f->count > 0)
 		say(ret, VERDICT_WARN, "say in /etc/tollgate/slurm-gpus which GPU each index is (deploy/slurm)",
 		    "%" PRId64 " name no GPU of this node", f->count);

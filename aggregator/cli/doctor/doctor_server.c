@@ -10,7 +10,7 @@
 #include "aggregator/cli/doctor/doctor.h"
 #include "common/base/money.h"
 
-/* GET; status 0 and the reason in text when nothing came. *ret_body is the reply of a 200. */
+/* GET; without a reply the status is 0 and text has the reason. *ret_body is the body of a 200. */
 static void
 ask(struct doctor *d, struct httpc *client, const char *path, struct buf *ret_body, struct facts *f)
 {
@@ -24,7 +24,7 @@ ask(struct doctor *d, struct httpc *client, const char *path, struct buf *ret_bo
 	} else {
 		f->status = reply.status;
 		if (reply.date_wall_ns >= 0 && !d->clock_seen) {
-			/* the header has whole seconds: what lies within one of them is no difference */
+			/* the Date header has whole seconds: a difference within that second does not count */
 			int64_t low = reply.date_wall_ns, high = reply.date_wall_ns + NS_PER_S, got_ns = time_wall_ns();
 
 			d->difference_ns = got_ns < low ? got_ns - low : sent_ns > high ? sent_ns - high : 0;
@@ -136,7 +136,7 @@ probe_ntp(struct doctor *d, struct facts *ret)
 
 /* ---- gaps in the ledger ---- */
 
-/* "gpu-1" is not in "gpu-10, gpu-2". */
+/* Compares whole names: "gpu-1" is not in "gpu-10, gpu-2". */
 static bool
 has_name(const char *names, const char *name)
 {
@@ -171,7 +171,7 @@ probe_nodes(struct doctor *d, struct facts *ret)
 		const json_t *node = json_array_get(nodes, i);
 
 		if (text_of(node, "covered_until")[0] == '\0')
-			continue; /* declared in the policy, never heard of */
+			continue; /* declared in the policy, but has sent nothing */
 		ret->of++;
 		if (json_is_true(json_object_get(node, "silent"))) {
 			ret->count++;
@@ -197,7 +197,7 @@ probe_held_nodes(struct doctor *d, struct facts *ret)
 	ret->absent = ret->absent || ret->count == 0;
 }
 
-/* What is open, a page of it; of nodes that are held the line before has told. */
+/* The first page of undecided batches, without those of held nodes, which the check before reports. */
 void
 probe_quarantine(struct doctor *d, struct facts *ret)
 {
@@ -218,7 +218,7 @@ probe_quarantine(struct doctor *d, struct facts *ret)
 	ret->absent = ret->absent || ret->count == 0;
 }
 
-/* Names the nodes of which something is true. */
+/* Counts and names the nodes of which this field is true. */
 static void
 name_nodes(const struct doctor *d, const char *field, struct facts *ret)
 {
@@ -269,7 +269,7 @@ probe_unattributed(struct doctor *d, struct facts *ret)
 		snprintf(ret->text, sizeof(ret->text), "%s", decimal_format(sum, QUANTITY_SCALE, 2, text));
 }
 
-/* What an item of the prices would be for: a GPU model with its profile, or what was metered. */
+/* The name of the price item that the line needs: GPU model and MIG profile, or SKU and category of an event. */
 static void
 name_of_line(const json_t *line, char ret[DOCTOR_TEXT])
 {
