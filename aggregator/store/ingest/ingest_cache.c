@@ -1,12 +1,12 @@
-/* aggregator/store/ingest/ingest_cache.c - what is known of streams between their pushes, so that a steady one needs few questions.
+/* aggregator/store/ingest/ingest_cache.c - cached state of streams between their pushes, so that a steady stream needs few queries.
  *
  * Rules:
  *  1. only what was committed is kept. A stream's dictionary never changes what a number means, so what was true stays
  *     true; there may be more by now, which another replica took in
  *  2. it is true of one database of one server (struct db_ledger), and under one version of the policy, which decides whose
  *     a holder is and how the cluster is called. The cursor is never kept: it is read under its lock each time
- *  3. whoever takes an entry owns it: nobody changes what another one reads
- *  4. beyond a number of bytes kept, the streams that have not pushed for longest are forgotten */
+ *  3. taking an entry removes it from the cache, so that no two threads use it at the same time
+ *  4. above a limit of bytes, the least recently used streams are evicted */
 #include <pthread.h>
 #include <string.h>
 
@@ -62,7 +62,7 @@ ingest_cache_free(struct ingest_cache *c)
 	mem_free(c);
 }
 
-/* What it holds, with some bytes that the allocator takes for itself. */
+/* The memory that an entry uses, with an allowance for the allocator. */
 static size_t
 weight(const struct stream_known *k)
 {
@@ -116,7 +116,7 @@ ingest_cache_take(struct ingest_cache *c, const struct wire_batch *b)
 	return k;
 }
 
-/* With the lock. A chain of the streams that go, for the caller to free without it. */
+/* With the lock. Returns the list of evicted streams, which the caller frees after releasing the lock. */
 static struct stream_known *
 make_room(struct ingest_cache *c)
 {

@@ -8,7 +8,7 @@
  *     same rules and functions as a push: what comes of it is what had come of it then
  *  4. one that begins before the oldest open month began stays in quarantine: that month was billed without the node
  *  5. what the node sends meanwhile is put behind them. The last step finds nothing left while it has the node's lock, and ends it
- *  6. a node whose batches cannot be taken in keeps no other one waiting
+ *  6. a node whose batches cannot be stored does not delay other nodes
  * A step is one transaction of one stream, with a few batches; any replica takes the next one. */
 #include <string.h>
 
@@ -196,7 +196,7 @@ load(struct step *s, PGresult **ret, struct err *err)
 		if (!wire_unpack(f->payload, f->len, &f->batch, err))
 			return false;
 		things += f->batch->device_count + f->batch->holder_count + f->batch->record_count;
-		/* What was refused when it came, or decided since, has only introduced its dictionary. */
+		/* A batch that was refused on arrival, or decided since, contributes only its dictionary. */
 		s->dictionary_only[i] =
 			strcmp(res_text(*ret, (int)i, 3), "unapproved") != 0 || res_bool(*ret, (int)i, 4);
 	}
@@ -232,7 +232,7 @@ judge(struct step *s, const PGresult *rows, struct err *err)
 	return true;
 }
 
-/* What was decided of batches is in the audit log, one entry for a step: verify believes it in no other way. */
+/* Decisions about batches are in the audit log, one entry for each step; verify accepts no other evidence of them. */
 static bool
 write_audit(struct step *s, struct err *err)
 {

@@ -16,7 +16,7 @@ struct dict_gpu {
 	char *uuid;
 	size_t device;   /* its own: index into dict.devices */
 	bool in_service; /* on this node, as far as known */
-	bool asks; /* the ledger is asked at every batch: the stream's last word of it is not what the ledger has, or its records were set aside */
+	bool asks; /* the ledger is asked at every batch: the stream's last description differs from the ledger's, or its records were set aside */
 	int64_t otherwise_ns; /* ... and from then on: the policy declares other models of the node. INT64_MAX: it does not */
 	int64_t from_ns, until_ns; /* of its last service here; until INT64_MAX: still */
 	int64_t power_w;           /* the most that its model draws; 0: not known yet */
@@ -51,14 +51,14 @@ struct dict_holder {
 	bool kept, needed;
 	struct wire_holder *entry; /* until it is entered */
 };
-/* Whose a holder is over a stretch of time. */
+/* The workspace that owns a holder during a stretch of time. */
 struct dict_owner {
 	int64_t holder_id;
 	int32_t workspace_id;
 	int64_t from_ns, until_ns;
 };
 
-/* What the numbers of one stream mean, as far as this call needs it. */
+/* The meaning of a stream's local ids, as far as this call needs them. */
 struct dict {
 	struct dict_gpu *gpus;
 	struct dict_device *devices;
@@ -141,7 +141,7 @@ struct ingest {
 	int64_t node_until_ns;                 /* how far its node is covered by any stream; INT64_MIN: not at all */
 	bool node_had;                         /* how far its node was covered before is known: */
 	int64_t node_had_ns;                   /* INT64_MIN: not at all */
-	int64_t node_behind;                   /* how often something had come behind that */
+	int64_t node_behind;                   /* node.behind at that time: late pushes and GPUs moved away */
 	int64_t hours_from_ns, hours_until_ns; /* the node's hours that are there; in a group only */
 	int64_t slice_ns;                      /* 0: no sums of slices are kept */
 	struct slice_sums slice;
@@ -156,7 +156,7 @@ struct ingest {
 	bool grouped, unsteady;
 };
 void ingest_fini(struct ingest *in);
-/* Every attempt begins without what the one before thought of the frames. */
+/* Resets the frames before an attempt: no verdict of an earlier attempt remains. */
 void ingest_forget(struct ingest *in);
 
 struct ingest_push {
@@ -287,7 +287,7 @@ int64_t ingest_first_ns(const struct ingest *in);
 MUST_CHECK bool ingest_touch_hours(struct ingest *in, struct err *err);
 void ingest_count(const struct ingest *in, struct ingest_result *ret);
 
-/* What is known of a stream after its last push, for the next one (ingest_cache.c). */
+/* Cached state of a stream after its last push, for the next one (ingest_cache.c). */
 struct stream_known {
 	struct stream_known *next;          /* in its bucket */
 	struct stream_known *newer, *older; /* by use */
@@ -304,7 +304,7 @@ struct stream_known {
 };
 void stream_known_free(struct stream_known *k);
 DEFINE_OWNED(stream_known, struct stream_known)
-/* What is known of the batch's stream; it is the caller's then, and nobody else finds it. NULL: nothing. */
+/* Removes the batch's stream from the cache and gives it to the caller; NULL: it is not cached. */
 struct stream_known *ingest_cache_take(struct ingest_cache *c, const struct wire_batch *b);
 void ingest_cache_put(struct ingest_cache *c, struct stream_known *k);
 /* For a push that goes alone: the length of slices, and the sums of its stream. */

@@ -236,8 +236,8 @@ ingest_copy_slices(struct db *db, const struct slice_rows *rows, struct err *err
 
 /* --- slices of open hours ---
  *
- * Whoever takes in all records of a node adds them up as they come, and stores the sums of a slice in the transaction that
- * covers its end: then neither slicing nor sealing reads the records again.
+ * The replica that stores all records of a node adds them up as they arrive, and stores the sums of a slice in the transaction that
+ * covers its end. Neither slicing nor sealing then reads the records again.
  *
  * Rules, in order:
  *  1. sums begin where the node has nothing yet: at a slice's beginning that it had not covered, or at that of an hour
