@@ -38,7 +38,7 @@ webconf_tls(const struct webconf *c)
 	                                .max_version = c->max_version};
 }
 
-/* ---- what the format has and this server does not ---- */
+/* ---- settings of the format that this server does not support ---- */
 
 struct refusal {
 	const char *key, *why;
