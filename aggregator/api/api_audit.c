@@ -48,7 +48,7 @@ handle_audit(void *app, void *worker, const struct http_request *rq, struct http
 
 /* SEQ:HASH, as the daemon's log has it. */
 static bool
-query_seal(const struct http_request *rq, char number[24], struct audit_proof *q, struct err *err)
+query_seal(const struct http_request *rq, char number[24], struct audit_verify_query *q, struct err *err)
 {
 	const char *text = http_query(rq, "seal"), *colon = text != NULL ? strchr(text, ':') : NULL;
 	uint8_t hash[SHA256_SIZE];
@@ -70,7 +70,7 @@ void
 handle_audit_verify(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	struct worker *w = worker;
-	struct audit_proof q = {0};
+	struct audit_verify_query q = {0};
 	char number[24];
 	struct err err = {0};
 

@@ -27,8 +27,8 @@ sum_of_weights(const int128 *weight, size_t n)
 	return sum;
 }
 
-/* a x b / d and the remainder, for b <= d. The product of two large pools' unit-nanoseconds may exceed 128 bits; the quotient
- * does not. */
+/* a x b / d and what is left, for b <= d. The product of a large pool's unit-nanoseconds with another one's has more than 128
+ * bits; the quotient has not. */
 static int128
 part_of(int128 a, int128 b, int128 d, int128 *ret_remainder)
 {

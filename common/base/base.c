@@ -15,7 +15,7 @@
 #define NICE_MAX 19
 #define SHORT_TURN_NS 100000 /* the shortest that Linux grants */
 
-/* Written to the descriptor directly: stdio may be the broken part, and its lock may be held. */
+/* Straight to the descriptor: stdio may be what is broken, and its lock may be held. */
 static _Noreturn void
 die(const char *text, size_t len)
 {

@@ -192,7 +192,7 @@ read_some(int fd, void *to, size_t n)
 	return got;
 }
 
-/* Reads to the end and ignores the reported size: files of /proc report 0. */
+/* Reads to the end whatever the size claims: files of /proc say 0. */
 static bool
 read_all(int fd, struct buf *b, const char *path, struct err *err)
 {

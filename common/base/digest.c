@@ -87,7 +87,7 @@ hex_decode(const char *text, uint8_t *out, size_t n, struct err *err)
 	return true;
 }
 
-/* Without random bytes there are no secrets, and the program cannot continue. */
+/* Without random bytes there are no secrets, and nothing sensible could go on. */
 void
 random_bytes(uint8_t *out, size_t n)
 {

@@ -1,4 +1,4 @@
-/* common/base/err.c - error values: kind, sentence, detail. */
+/* common/base/err.c - how a function says that it failed. */
 #include "common/base/err.h"
 
 #include <stdarg.h>
@@ -16,7 +16,7 @@ cut(char *text, size_t room)
 	memcpy(text + end, "...", 4);
 }
 
-/* An error is always one line: control characters in its values are replaced. */
+/* An error is one line wherever it is shown, whatever bytes its values had. */
 static void
 one_line(char *text)
 {
@@ -133,7 +133,7 @@ err_detail(struct err *err, const char *fmt, ...)
 	if (d.len >= sizeof(err->detail))
 		cut(d.text, sizeof(err->detail));
 	one_line(d.text);
-	/* messages of servers end in a newline */
+	/* what servers say ends in a newline */
 	for (end = strlen(d.text); end > 0 && d.text[end - 1] == ' ';)
 		end--;
 	d.text[end] = '\0';

@@ -1,4 +1,4 @@
-/* common/base/gz.c - gzip by zlib, both ways, with a ceiling on the output. */
+/* common/base/gz.c - gzip by zlib, both ways, with a ceiling on what comes out. */
 #include "common/base/gz.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ roll_back(struct buf *out, size_t len)
 		out->data[len] = '\0';
 }
 
-/* last: the stream ends with this input. Otherwise zlib keeps its pending output. */
+/* last: the stream ends with this input. Otherwise what zlib has not given out yet stays with it. */
 static bool
 deflate_all(z_stream *z, const uint8_t *in, size_t n, bool last, struct buf *out, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* common/base/gz.h - gzip by zlib, both ways, with a ceiling on the output. */
+/* common/base/gz.h - gzip by zlib, both ways, with a ceiling on what comes out. */
 #ifndef TOLLGATE_GZ_H
 #define TOLLGATE_GZ_H
 
@@ -21,7 +21,7 @@ struct gz_stream;
 struct gz_stream *gz_stream_new(int level);
 void gz_stream_free(struct gz_stream *g);
 DEFINE_OWNED(gz_stream, struct gz_stream)
-/* Appends the compressed data that is available to out; `last` ends the stream, and nothing may follow. */
+/* Appends what there is of the gzipped data to out; `last` ends it, and nothing may follow. */
 MUST_CHECK bool gz_stream_add(struct gz_stream *g, const void *in, size_t n, bool last, struct buf *out,
                               struct err *err);
 

@@ -155,7 +155,7 @@ labels_join(const struct labels_set *s)
 {
 	in_place(buf) struct buf b = {0};
 
-	/* patterns are limited to the length of the values they match */
+	/* patterns have no more characters than what they match is allowed */
 	buf_init(&b, LABELS_MAX_TEXT);
 	for (size_t i = 0; i < s->count; i++) {
 		if (i > 0)

@@ -64,7 +64,7 @@ decimal_parse(const char *text, int scale, int128 *ret_value, struct err *err)
 	return true;
 }
 
-/* Writes the last digits of v in front of *at; returns the rest. */
+/* The last digits of v in front of *at, and what is left of it. */
 static uint128
 put_digits(char **at, uint128 v, int count)
 {

@@ -20,7 +20,7 @@ struct spill {
 	int64_t len, plain_len;
 };
 
-/* In $TMPDIR, else /tmp: a file that disappears with its last descriptor, even if this process is killed. */
+/* In $TMPDIR, else /tmp: a file that is gone with its last descriptor, whatever happens to this process. */
 static int
 nameless_file(void)
 {

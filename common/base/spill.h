@@ -11,7 +11,7 @@ MUST_CHECK bool spill_new(bool gzip, struct spill **ret, struct err *err);
 void spill_free(struct spill *s);
 DEFINE_OWNED(spill, struct spill)
 
-/* Writers append here and call spill_step from time to time, which moves large contents to the file. */
+/* Where to write: whoever adds to it calls spill_step from time to time, which moves it to the file when it is worth it. */
 struct buf *spill_buf(struct spill *s);
 MUST_CHECK bool spill_step(struct spill *s, struct err *err);
 

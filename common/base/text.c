@@ -71,7 +71,7 @@ text_is_clean(const char *s)
 	return text_n_is_clean(s, strlen(s));
 }
 
-/* Spaces, and characters without width. */
+/* Spaces, and what has no width. */
 static bool
 is_unseen(uint32_t code)
 {

@@ -1,5 +1,5 @@
-/* common/base/time.c - clocks, and the text forms of instants and durations.
- * The calendar is computed here, without gmtime and timegm: the offsets and ranges of struct tm invite errors. */
+/* common/base/time.c - clocks at the rim, and the text forms of instants and durations.
+ * The calendar is computed here: gmtime and timegm know struct tm, whose users forget its offsets and ranges. */
 #include "common/base/time.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* common/base/units.c - weights of GPUs, MIG instances and replicas. */
+/* common/base/units.c - what a GPU, a MIG instance and a replica weigh. */
 #include "common/base/units.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The families that can be partitioned, by the words of NVML's name. The memory range distinguishes a GPU from a smaller
- * device of the same name, such as a virtual GPU. */
+/* The families that can be cut, by the words of NVML's name. The memory range tells a GPU from something smaller that
+ * carries its name, such as a virtual GPU. */
 static const struct family {
 	const char *words; /* upper case */
 	int compute, memory;
@@ -44,7 +44,7 @@ static const struct {
 	/* clang-format on */
 };
 
-/* Models whose name lacks their memory size, or has another one: GH200's 480GB are those of its processor. */
+/* Models whose name does not say their memory, or says another one: GH200's 480GB are those of its processor. */
 static const struct {
 	const char *family, *word; /* word: NULL for every model of the family */
 	int gib;
@@ -265,7 +265,7 @@ clamp(int64_t value, int64_t most)
 	return value < 0 ? 0 : value > most ? most : value;
 }
 
-/* The slices may come from a driver: for any values the result is within 0 .. 5040. */
+/* The slices may come from a driver: whatever it says, the result is within 0 .. 5040. */
 int64_t
 units_of_slices(const struct mig_geometry *g, struct mig_slices s)
 {
@@ -335,7 +335,7 @@ slices_from(int start, int count)
 	return ((1u << count) - 1) << start;
 }
 
-/* From the last slice to the first: the better of an instance that begins here with the best after it, and of a free slice. The
+/* From the last slice to the first: the best of what begins here with the best after it, or of leaving this one free. The
  * places are such that memory runs out no later than compute, so memory decides alone. */
 int64_t
 units_creatable_at(const struct mig_geometry *g, uint32_t taken)

@@ -8,7 +8,7 @@ struct wide {
 	uint128 high, low;
 };
 struct wide wide_multiply(uint128 a, uint128 b);
-/* w / d and the remainder; d > 0. The quotient has 128 bits: w.high < d. */
+/* w / d and what is left; d > 0. The quotient has 128 bits: w.high < d. */
 uint128 wide_divide(struct wide w, uint128 d, uint128 *ret_remainder);
 
 #endif

@@ -149,7 +149,7 @@ find_user(const struct basic_auth *a, const char *name)
 	return NULL;
 }
 
-/* The user whose hash takes longest: its hash is computed for unknown names. */
+/* The one whose hash takes longest, to hash with when there is nobody of that name. */
 static const struct webconf_user *
 slowest_user(const struct basic_auth *a)
 {
@@ -264,7 +264,7 @@ basic_auth_check(struct basic_auth *a, void *worker, const char *authorization)
 	return right;
 }
 
-/* A token bucket as a time: used capacity reaches into the future, at most as far as the burst. */
+/* A bucket that fills with time: what was taken reaches into the future, but no further than the burst. */
 bool
 basic_auth_may_hash(struct basic_auth *a, int64_t boot_ns)
 {

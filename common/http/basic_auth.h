@@ -1,11 +1,11 @@
 /* common/http/basic_auth.h - names and passwords (RFC 7617) of a web configuration, as a guard of the HTTP server.
  *
  * Rules, by number in the code:
- *  1. a pair that was accepted before is recognised by a digest keyed with a secret of this process, and accepted at once: a
- *     scrape every second costs no hash
- *  2. any other pair takes a bcrypt hash, in a worker's thread, and the same time for an unknown name
- *  3. hashes are counted: beyond the rate the answer is 429; pairs of rule 1 are still accepted
- *  4. when the users or one of their hashes change, all recognised pairs are forgotten */
+ *  1. what was right before is known by a digest that is keyed with a secret of this process, and right again at once: a scrape
+ *     every second costs no hash
+ *  2. anything else takes a bcrypt hash, in a worker's thread, and as long for a name that nobody has
+ *  3. hashes are counted: beyond the rate the answer is 429, and what is known (rule 1) goes on
+ *  4. with other users, or another hash for one of them, nothing is known any more */
 #ifndef TOLLGATE_BASIC_AUTH_H
 #define TOLLGATE_BASIC_AUTH_H
 
@@ -21,7 +21,7 @@ struct basic_auth *basic_auth_new(void); /* without users: everybody is let in *
 void basic_auth_free(struct basic_auth *a);
 DEFINE_OWNED(basic_auth, struct basic_auth)
 
-/* Takes the users of a configuration; requests that are being checked use the old ones. */
+/* Takes the users of a configuration; requests that are being checked are judged by the old ones. */
 void basic_auth_set(struct basic_auth *a, const struct webconf *c);
 
 /* For httpd_options.guard, with basic_auth_worker_new for its workers. */

@@ -109,7 +109,7 @@ set_options(struct httpc *c, const struct httpc_options *o)
 	ok &= curl_easy_setopt(e, CURLOPT_USERAGENT, o->user_agent) == CURLE_OK;
 	ok &= curl_easy_setopt(e, CURLOPT_ERRORBUFFER, c->reason) == CURLE_OK;
 	ok &= curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK;
-	/* the name in the certificate is compared and the chain verified: libcurl's default, set explicitly */
+	/* the name in the certificate is compared, and the chain verified: libcurl's default, said aloud */
 	ok &= curl_easy_setopt(e, CURLOPT_SSL_VERIFYPEER, 1L) == CURLE_OK;
 	ok &= curl_easy_setopt(e, CURLOPT_SSL_VERIFYHOST, 2L) == CURLE_OK;
 	if (o->ca_file)
@@ -180,7 +180,7 @@ httpc_abort(struct httpc *c)
 
 /* ---- one call ---- */
 
-/* A token with a line break in it would be a header of its own, so an invalid token stops the call. */
+/* A token with a line break in it would be a header of its own, so what is not a token stops the call. */
 static bool
 read_token(const char *path, struct buf *token, struct err *err)
 {
@@ -248,7 +248,7 @@ add_body(const struct httpc *c, const void **body, size_t *n, struct buf *room, 
 	return true;
 }
 
-/* Added last: its value is the time at which the call is sent. */
+/* The last header to be made: what it says is when the call goes out. */
 static void
 add_clock(const struct httpc *c, struct curl_slist **headers)
 {
@@ -472,7 +472,7 @@ is_problem(const struct httpc_reply *reply)
 	       (reply->content_type[n] == '\0' || reply->content_type[n] == ';');
 }
 
-/* The printable part of a foreign body: whole UTF-8 characters, none that deceives. */
+/* What a person may see of a foreign body: whole UTF-8 characters, none that deceives. */
 static void
 excerpt(const struct buf *body, char out[EXCERPT_MAX + 1])
 {

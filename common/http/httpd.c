@@ -1,13 +1,13 @@
 /* common/http/httpd.c - the HTTP server of both daemons, on libmicrohttpd.
  *
- * One thread of libmicrohttpd reads and writes all connections. A request is an exchange: it is checked when its headers
- * are complete, its body is collected, then it is answered here (inline routes) or suspended and given to the workers of its pool. A worker
+ * One thread of libmicrohttpd reads and writes all connections. A request is an exchange: it is judged when its headers
+ * are in, its body is collected, then it is answered here (inline routes) or suspended and given to the workers of its pool. A worker
  * only touches its own exchange; it hands it back by resuming the connection, and the reply is queued in this thread. A
- * request that is kept (http_later) rests in the same way until another thread has written its reply. Before a large body is read, and before a
- * request waits for a worker, the server identifies the caller; where only a worker can do that, the exchange goes to the pool for it first.
+ * request that is kept (http_later) rests in the same way until somebody else has written its reply. Before a large body is read, and before a
+ * request waits for a worker, the server asks who is asking; where only a worker can say, the exchange goes to the pool for that first.
  *
- * A suspended exchange has one owner: the pool, then the worker or the keeper. The watch detects that its client has gone: an exchange that
- * waits in the pool is removed from it, a keeper is notified. */
+ * Of a suspended exchange there is one owner: the pool, then the worker or the keeper. The watch finds out that its client has gone: what waits in
+ * the pool is taken out of it, a keeper is told. */
 #include "common/http/httpd.h"
 
 #include <arpa/inet.h>
@@ -279,7 +279,7 @@ later_max(const struct httpd *h)
 	return h->options.later_max ? h->options.later_max : h->options.connection_max / 2;
 }
 
-/* The limit of kept requests of the caller, or of the tenant it names. */
+/* What the caller, or the tenant it asks for, may have kept. */
 static size_t
 keep_max(const struct httpd *h, const struct exchange *x, bool of_tenant)
 {
@@ -318,7 +318,7 @@ http_later(const struct http_request *rq, const struct http_keep *keep)
 	return x->later;
 }
 
-/* The handler would be refused: answered without a worker, because a caller at its limit repeats its requests. */
+/* The handler would be refused: said without one, as a caller that is at its limit asks again and again. */
 static bool
 polls_are_full(struct exchange *x)
 {
@@ -402,7 +402,7 @@ http_later_done(const struct http_request *rq)
 	finish_if_both_done(rq->exchange);
 }
 
-/* Every kept request was promised a reply, so the wait has no limit. */
+/* Nobody can be refused to whom it was promised, so there is no limit. */
 static void
 wait_for_kept(struct httpd *h)
 {
@@ -422,7 +422,7 @@ exchange_of(struct httpd_job *job)
 	return (struct exchange *)(void *)((char *)job - offsetof(struct exchange, job));
 }
 
-/* The client has gone: the reply is not read. */
+/* Nobody reads its reply. */
 static void
 give_back_gone(struct exchange *x)
 {
@@ -431,7 +431,7 @@ give_back_gone(struct exchange *x)
 	give_back(x);
 }
 
-/* It has its refusal, and no other owner. */
+/* It has its refusal, and nobody else has it. */
 static void
 give_back_refused(struct exchange *x)
 {
@@ -480,7 +480,7 @@ exchange_push(struct exchange *x)
 	return pushed;
 }
 
-/* In a worker: the caller is known now. True: this worker continues with the request. */
+/* In a worker: who is asking is known now. True: this worker goes on with the request. */
 static bool
 go_on(struct exchange *x)
 {
@@ -533,7 +533,7 @@ run_job(struct httpd_job *job, void *worker)
 		return;
 	exchange_answer(x, worker);
 	if (x->later) {
-		/* a keeper that was notified before it had the request is notified again */
+		/* a keeper that was told before it had the request is told again */
 		gone = http_gone(&x->rq);
 		finish_if_both_done(x);
 		if (gone)
@@ -752,7 +752,7 @@ on_completed(void *arg, struct MHD_Connection *connection, void **slot, enum MHD
 	exchange_free(h, x);
 }
 
-/* A new connection has less time than a request, so that a client that opens many and sends nothing loses them soon. */
+/* A new connection has less time than a request: whoever opens many and says nothing is to let them go soon. */
 static int64_t
 first_request_ns(const struct httpd *h)
 {
@@ -851,7 +851,7 @@ on_watch(void *arg)
 
 /* ---- start and stop ---- */
 
-/* So that one address cannot take all connections. With a few connections, as in tests, there are no shares. */
+/* So that nobody shuts the door for all others alone. A few connections, as tests have, are nobody's share. */
 static int
 connections_of_one(int all)
 {
@@ -994,7 +994,7 @@ httpd_start(const struct httpd_options *o, struct httpd **ret, struct err *err)
 	return true;
 }
 
-/* libmicrohttpd cuts off replies in progress when it is stopped, so they are sent first. */
+/* libmicrohttpd cuts off what it is still sending when it is stopped, so the replies go out first. */
 static void
 wait_for_replies(struct httpd *h)
 {
@@ -1006,7 +1006,7 @@ wait_for_replies(struct httpd *h)
 	pthread_mutex_unlock(&h->lock);
 }
 
-/* Connections are still accepted meanwhile, and answered 503. MHD_quiesce_daemon would end that, but it and the server's thread
+/* Connections are still accepted meanwhile, and told 503. MHD_quiesce_daemon would end that, but it and the server's thread
  * may both take the listening socket out of the epoll set when the connection limit is reached, and the second aborts. */
 void
 httpd_stop(struct httpd *h)
@@ -1018,7 +1018,7 @@ httpd_stop(struct httpd *h)
 		if (h->pools[i])
 			httpd_pool_drain(h->pools[i]);
 	wait_for_kept(h);
-	/* every suspended connection is resumed now: by a worker, by its keeper, or because the push was refused */
+	/* every suspended connection is resumed now: a worker did it, or who kept it, or the push was refused */
 	wait_for_replies(h);
 	/* it calls on_tls, and may not outlive the caller's wish to hear */
 	httpd_watch_stop(h->watch);

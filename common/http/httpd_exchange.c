@@ -69,7 +69,7 @@ drop_body(struct exchange *x)
 	x->rq.body_len = 0;
 }
 
-/* ---- memory of bodies, in the server's thread ---- */
+/* ---- what bodies hold, in the server's thread ---- */
 
 bool
 exchange_is_large(const struct exchange *x)
@@ -134,7 +134,7 @@ exchange_admit(struct exchange *x, const char *address)
 		unhold(x);
 }
 
-/* ---- identification of the caller ---- */
+/* ---- who is asking ---- */
 
 const char *
 exchange_payer(const struct exchange *x, const char *address, char out[EXCHANGE_PAYER_SIZE])
@@ -157,7 +157,7 @@ is_heavy(const struct exchange *x)
 void
 exchange_share(const struct exchange *x, const char *address, struct httpd_share *ret)
 {
-	/* a job that only identifies the caller is not heavy */
+	/* what only finds out who is asking is not heavy */
 	*ret = (struct httpd_share){.heavy = x->identified && is_heavy(x)};
 	if (!x->options->identify)
 		return;
@@ -250,7 +250,7 @@ exchange_refuse_limit(struct exchange *x, enum http_limit limit, const char *fmt
 	atomic_fetch_add_explicit(&x->bodies->limited[limit], 1, memory_order_relaxed);
 }
 
-/* The syntax error of a request; NULL: none. */
+/* What is wrong with how the request is written; NULL: nothing. */
 static const char *
 head_fault(struct exchange *x)
 {
@@ -370,7 +370,7 @@ handle(struct exchange *x, void *worker)
 	atomic_store(&x->worker, NULL);
 }
 
-/* The guard runs first: without a token no body is expanded. */
+/* The guard goes first: nobody without a token makes the server expand anything. */
 void
 exchange_answer(struct exchange *x, void *worker)
 {

@@ -4,7 +4,7 @@
 
 #include "common/base/err.h"
 
-/* Listens on "127.0.0.1:9402" or "[::1]:9402". Port 0 takes a free one; ret_port is set to it. The caller closes ret_fd.
+/* Listens on "127.0.0.1:9402" or "[::1]:9402". Port 0 takes a free one; ret_port tells which. The caller closes ret_fd.
  * ERR_CONFLICT: the port is taken. Errors name the address. */
 MUST_CHECK bool httpd_listen(const char *address, int *ret_fd, uint16_t *ret_port, struct err *err);
 

@@ -149,7 +149,7 @@ http_reply_headers(const struct http_reply *rp, const char *id, bool close,
 	const bool html = rp->content_type && strncmp(rp->content_type, "text/html", 9) == 0;
 
 	add(arg, "X-Request-Id", id);
-	/* Rules for browsers and proxies, on every reply: no other type than the declared one, nothing runs or is loaded, no copy is kept. A
+	/* Rules for browsers and proxies, on every reply: no other type than said, nothing runs or is loaded, no copy is kept. A
 	 * reply with an entity tag may be kept by the client, which asks whether it still holds. */
 	add(arg, "X-Content-Type-Options", "nosniff");
 	add(arg, "Content-Security-Policy", html ? HTML_RULES : NOTHING_RUNS);
@@ -226,7 +226,7 @@ http_problem(struct http_reply *rp, const struct http_request *rq, int status, c
 	vsnprintf(detail, sizeof(detail), fmt, args);
 	va_end(args);
 
-	/* discards a reply that the handler had begun */
+	/* whatever the handler had begun to answer */
 	drop_content(rp);
 	rp->etag[0] = '\0';
 	rp->filename[0] = '\0';
@@ -308,7 +308,7 @@ http_problem_err(struct http_reply *rp, const struct http_request *rq, const str
 		mem_free(rp->detail);
 		rp->detail = mem_strdup(err->detail);
 	}
-	/* a client that repeats it without checking may do it twice */
+	/* who asks again without looking may do it twice */
 	if ((status == 503 || status == 429) && err->kind != ERR_UNKNOWN)
 		rp->retry_after_s = 1;
 }

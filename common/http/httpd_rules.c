@@ -1,4 +1,4 @@
-/* common/http/httpd_rules.c - rules of the HTTP server that need no socket: routes, framing, entity tags. */
+/* common/http/httpd_rules.c - what the HTTP server decides without a socket: routes, framing, entity tags. */
 #include "common/http/httpd_rules.h"
 
 #include <stdio.h>
@@ -168,7 +168,7 @@ has_control(const char *value)
 	return false;
 }
 
-/* Headers that determine caller, host and body. */
+/* Headers that decide who asks, whom, and what the body is. */
 static const char *const singles[HTTP_SINGLES] = {"Host", "Authorization", "Content-Type", "Content-Encoding"};
 
 static const char *
@@ -308,7 +308,7 @@ weight_is_none(const char *at, const char *end)
 	return true;
 }
 
-/* This coding in an Accept-Encoding header: 1 accepted, 0 refused, -1 not named. */
+/* What an Accept-Encoding header says of this coding: 1 takes it, 0 refuses it, -1 does not name it. */
 static int
 list_takes(const char *at, const char *coding)
 {
@@ -328,7 +328,7 @@ list_takes(const char *at, const char *coding)
 	return -1;
 }
 
-/* An entry for gzip takes precedence over the wildcard. */
+/* What is said of gzip by name counts more than what is said of everything. */
 bool
 http_takes_gzip(const char *accept_encoding)
 {

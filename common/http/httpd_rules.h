@@ -1,4 +1,4 @@
-/* common/http/httpd_rules.h - rules of the HTTP server that need no socket: routes, framing, entity tags.
+/* common/http/httpd_rules.h - what the HTTP server decides without a socket: routes, framing, entity tags.
  * Pure; httpd.c asks these about each request. */
 #ifndef TOLLGATE_HTTPD_RULES_H
 #define TOLLGATE_HTTPD_RULES_H
@@ -14,7 +14,7 @@ http_route_pool(const struct http_route *r)
 enum http_match { HTTP_MATCH, HTTP_NO_PATH, HTTP_NO_METHOD };
 
 /* Rules, in order:
- *  1. an exact path beats a prefix, a longer prefix beats a shorter one, for every method
+ *  1. an exact path beats a prefix, a longer prefix beats a shorter one, whatever the method
  *  2. among the routes of that path the method decides; HEAD is answered by GET
  *  3. no method fits: ret_allow lists those that would
  * ret_tail points into path, behind the route's prefix. */
@@ -22,10 +22,10 @@ enum http_match http_route_find(const struct http_route *routes, size_t count, c
                                 const struct http_route **ret_route, const char **ret_tail, char *ret_allow,
                                 size_t allow_size);
 
-/* How a body is delimited. libmicrohttpd accepts requests that do so in two ways and uses one of them; a proxy in front
- * may use the other, and then the rest of a body is read as another client's next request. Hence such requests are refused, and so are
+/* How a body is delimited. libmicrohttpd takes requests that say so in two ways and uses one of them; a proxy in front
+ * may use the other, and then the rest of a body is read as somebody's next request. Hence such requests are refused, and so are
  * values with control characters and second headers of a kind of which the first would count here and the last elsewhere.
- * The lines between chunks are visible only to libmicrohttpd, which accepts bare LFs there: a chunked body is refused (411). */
+ * The lines between chunks are seen by nobody but libmicrohttpd, which takes bare LFs there: a chunked body is refused (411). */
 #define HTTP_SINGLES 4
 struct http_framing {
 	bool has_length;
@@ -41,8 +41,8 @@ void http_framing_header(struct http_framing *f, const char *name, const char *v
 void http_framing_end(struct http_framing *f, const char *version);
 
 /* Where the lines of a request's head end. libmicrohttpd takes a bare LF for CR LF, joins folded lines and takes several spaces and a
- * NUL in the request line; a proxy in front may read other headers out of such a head. It does not report this, but its strings point into
- * the head as received: one byte must lie between the words of the request line, and two between the end of each line's text and the
+ * NUL in the request line; a proxy in front may read other headers out of such a head. It tells none of it, but its strings point into
+ * the head as it came: one byte must lie between the words of the request line, and two between the end of each line's text and the
  * next line. Addresses are compared, nothing is read through them; should a
  * version of libmicrohttpd hand out copies, the check switches itself off. */
 struct http_lines {
@@ -56,7 +56,7 @@ void http_lines_begin(struct http_lines *l, const char *method, uintptr_t target
 void http_lines_header(struct http_lines *l, const char *name, const char *value);
 void http_lines_end(struct http_lines *l);
 
-/* Names of headers and codings are compared without case. */
+/* Names of headers and codings are the same whatever their case. */
 bool http_same_name(const char *a, const char *b);
 
 /* A client's request id that may be logged and repeated: 1 to HTTP_ID_MAX letters, digits, '.', '_' and '-'. NULL: no. */

@@ -1,4 +1,4 @@
-/* common/http/httpd_tally.c - amounts by name, for the callers of the HTTP server. */
+/* common/http/httpd_tally.c - amounts by name: what each caller of the HTTP server holds. */
 #include "common/http/httpd_tally.h"
 
 #include <string.h>
@@ -76,7 +76,7 @@ http_tally_take(struct http_tally *t, const char *name, size_t amount)
 
 	if (amount == 0)
 		return;
-	/* the amount was added under the same name, so the entry exists */
+	/* what is taken was given under the same name, so it is there */
 	while (strcmp((*at)->name, name) != 0)
 		at = &(*at)->next;
 	e = *at;

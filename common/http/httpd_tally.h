@@ -1,4 +1,4 @@
-/* common/http/httpd_tally.h - amounts by name, for the callers of the HTTP server. A name with amount 0 has no entry. */
+/* common/http/httpd_tally.h - amounts by name: what each caller of the HTTP server holds. A name with nothing has no place. */
 #ifndef TOLLGATE_HTTPD_TALLY_H
 #define TOLLGATE_HTTPD_TALLY_H
 

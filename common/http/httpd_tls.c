@@ -12,7 +12,7 @@
 
 #define FILE_BYTES_MAX (1u << 20)
 
-/* The files as read at one time. */
+/* What was read at one time. */
 struct tls_set {
 	atomic_int refs;
 	gnutls_certificate_credentials_t credentials;

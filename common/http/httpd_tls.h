@@ -12,13 +12,13 @@ struct httpd_tls;
 /* TLS 1.2 and 1.3 only, and only key exchanges with forward secrecy. */
 #define HTTPD_TLS_PRIORITIES "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:%SERVER_PRECEDENCE"
 
-/* ERR_INVALID: a file is malformed, or certificate and key are not a pair. The texts name the file. */
+/* ERR_INVALID: what a file holds, or that certificate and key are not a pair. The texts name the file. */
 MUST_CHECK bool httpd_tls_new(const struct httpd_tls_files *files, struct httpd_tls **ret, struct err *err);
 /* NULL is allowed; nothing may be attached any more. */
 void httpd_tls_free(struct httpd_tls *t);
 /* Reads the files again, all of them. When anything is wrong with the new set the old one stays. */
 MUST_CHECK bool httpd_tls_reload(struct httpd_tls *t, struct err *err);
-/* The same with other files. If they have an error, the old ones stay in use and are still checked for changes. */
+/* The same with other files. When anything is wrong with them the old ones stay, and go on being looked at. */
 MUST_CHECK bool httpd_tls_take(struct httpd_tls *t, const struct httpd_tls_files *files, struct err *err);
 /* Whether the files are others than at the last attempt to read them, successful or not. */
 bool httpd_tls_changed(struct httpd_tls *t);

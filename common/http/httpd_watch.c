@@ -25,7 +25,7 @@ struct lingering {
 	struct lingering *before, *behind;
 };
 
-/* The use of a descriptor; an event of an older generation is about a connection that was closed meanwhile. */
+/* What a descriptor is for; an event of an older generation is about a connection that was closed meanwhile. */
 struct entry {
 	uint32_t generation;
 	struct httpd_slot *slot;
@@ -336,7 +336,7 @@ httpd_watch_add(struct httpd_watch *w, struct httpd_slot *slot, int fd, int64_t 
 		w->first->before = slot;
 	w->first = slot;
 	entry_of(w, fd)->slot = slot;
-	/* edge-triggered: reported once, whether or not a request rests at that time */
+	/* an edge: it is told once, whether a request rests just then or not */
 	if (w->options.gone)
 		entry_watch(w, fd, EPOLLRDHUP | EPOLLET);
 	pthread_mutex_unlock(&w->lock);

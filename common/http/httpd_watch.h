@@ -1,9 +1,9 @@
-/* common/http/httpd_watch.h - the open connections of the HTTP server: their deadlines, and whether their clients are still connected.
+/* common/http/httpd_watch.h - the open connections of the HTTP server: until when each may take, and whether its client is still there.
  *
- * libmicrohttpd closes a connection without traffic, and every byte restarts that time: a client that sends one byte a
- * minute would keep its place for ever. Here a deadline is fixed. Nor does libmicrohttpd watch a suspended connection: its
- * request would wait, and be worked on, for a client that has gone. The thread that checks both also calls a function of the
- * server periodically. Knows nothing of HTTP. */
+ * libmicrohttpd closes a connection without traffic, and every byte begins that time anew: a client that sends one byte a
+ * minute would keep its place for ever. Here a deadline stands whatever trickles in. Nor does it look at a connection that is
+ * suspended: what its client asked for would wait, and be worked on, for a client that has gone. The thread that looks at both also calls
+ * a function of the server's now and then. Knows nothing of HTTP. */
 #ifndef TOLLGATE_HTTPD_WATCH_H
 #define TOLLGATE_HTTPD_WATCH_H
 
@@ -36,15 +36,15 @@ struct httpd_watch_options {
 
 /* Looks at each deadline when it is due, 20 ms late at most. */
 MUST_CHECK bool httpd_watch_start(const struct httpd_watch_options *o, struct httpd_watch **ret, struct err *err);
-/* Ends the thread. Connections in the list may still be removed. */
+/* Ends the thread. What is in the list may still be removed. */
 void httpd_watch_stop(struct httpd_watch *w);
 /* NULL is allowed. */
 void httpd_watch_free(struct httpd_watch *w);
 
 /* The descriptor stays open until it was removed: past its deadline it is shut down, once, and its owner sees the end of it. */
 void httpd_watch_add(struct httpd_watch *w, struct httpd_slot *slot, int fd, int64_t deadline_ns);
-/* linger: the client may still be sending. The end of the connection would then reach it as a reset, and its reply would be
- * lost: input is read and discarded for a moment. */
+/* linger: the client may still be sending what nobody will read. The end of the connection would then reach it as a reset, and with that its
+ * reply would be lost: what comes is read and thrown away for a moment. */
 void httpd_watch_remove(struct httpd_watch *w, struct httpd_slot *slot, bool linger);
 
 /* From here on until httpd_watch_wake, `gone` may be called with this request. False: the client has gone already. */

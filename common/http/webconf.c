@@ -38,7 +38,7 @@ webconf_tls(const struct webconf *c)
 	                                .max_version = c->max_version};
 }
 
-/* ---- settings of the format that this server does not support ---- */
+/* ---- what the format has and this server does not ---- */
 
 struct refusal {
 	const char *key, *why;

@@ -1,19 +1,22 @@
-/* aggregator/store/ingest/event_store.c - events of other meters: each is stored once, however often it is sent.
+/* aggregator/store/ingest/event_store.c - events of other meters: each event is stored once, however often it is
+ * sent.
  *
  * Rules, in order:
- *  0. a meter's token sends events of the sources that it names, and no other
- *  1. an event that names a workspace is refused when there was none of that name at its time
- *  2. one that names a namespace is of a holder with that namespace: the attribution rules own it, as they are at its hour,
- *     also when they change later
- *  3. source and id are the key. The operator's senders share one set of sources, each tenant's senders have their own
- *     A tenant has a limited number of different SKUs in a month, or its reports could not be made any more: an event with one more
- *     is refused. It is the tenant's whose workspace or, by the rules as they are then, whose namespace it names
- *     What its events of a month add up to is limited (rule 7 of core/metering/events.h): an event that would carry it beyond is refused, unless it is there already.
- *     Events that name a namespace are added up for the namespace
- *  4. what is not there yet goes in by one statement, in the order of the key, so that two senders of the same events wait
- *     for each other and never in a circle
- *  5. what is there already is a duplicate when it says the same, else a conflict; within one call the first of a key counts
- *  6. only the commit makes any of it true */
+ *  0. a meter's token sends only events of the sources that the token names
+ *  1. an event that names a workspace is refused if no workspace had that name at the time of the event
+ *  2. an event that names a namespace belongs to a holder with that namespace; the attribution rules of its hour
+ *     decide the owner, also when they change later
+ *  3. source and id are the key. The operator's senders share one set of sources; each tenant's senders have their
+ *     own. A tenant has a limited number of different SKUs in a month, so that its reports can be made: an event
+ *     with one more is refused. The tenant is the owner of the event's workspace, or of its namespace by the rules of
+ *     that time. The sum of a tenant's events of a month is limited too (rule 7 of core/metering/events.h): an event
+ *     that would exceed the limit is refused, unless it is stored already. Events that name a namespace are summed
+ *     per namespace
+ *  4. new events are inserted by one statement in the order of the key, so that two senders of the same events cannot
+ *     deadlock
+ *  5. an event whose key exists already is a duplicate if its content is the same, otherwise a conflict; within one
+ *     call the first event of a key counts
+ *  6. all of it is one transaction */
 #include <string.h>
 
 #include "aggregator/core/metering/events.h"
@@ -24,8 +27,8 @@
 #include "common/base/money.h"
 #include "common/conf/json.h"
 
-/* The events that are still sound; the arrays go along with them. */
-struct adding {
+/* The events not refused so far, and their columns. */
+struct event_insert {
 	struct db *db;
 	const struct event_sender *sender;
 	struct event **events;
@@ -34,7 +37,7 @@ struct adding {
 };
 
 static void
-adding_fini(struct adding *a)
+event_insert_fini(struct event_insert *a)
 {
 	mem_free(a->events);
 	mem_free(a->workspace_id);
@@ -43,22 +46,22 @@ adding_fini(struct adding *a)
 }
 
 static void
-adding_init(struct adding *a, struct db *db, struct events *all, const struct event_sender *sender)
+event_insert_init(struct event_insert *a, struct db *db, struct events *all, const struct event_sender *sender)
 {
-	*a = (struct adding){.db = db,
-	                     .sender = sender,
-	                     .events = mem_array(all->count, sizeof(struct event *)),
-	                     .workspace_id = mem_array(all->count, sizeof(int64_t)),
-	                     .holder_id = mem_array(all->count, sizeof(int64_t)),
-	                     .source_id = mem_array(all->count, sizeof(int64_t))};
+	*a = (struct event_insert){.db = db,
+	                           .sender = sender,
+	                           .events = mem_array(all->count, sizeof(struct event *)),
+	                           .workspace_id = mem_array(all->count, sizeof(int64_t)),
+	                           .holder_id = mem_array(all->count, sizeof(int64_t)),
+	                           .source_id = mem_array(all->count, sizeof(int64_t))};
 	for (size_t i = 0; i < all->count; i++)
 		if (all->items[i].fate == EVENT_SOUND)
 			a->events[a->count++] = &all->items[i];
 }
 
-/* Takes out what is refused. */
+/* Removes the refused events. */
 static void
-keep_sound(struct adding *a)
+drop_refused(struct event_insert *a)
 {
 	size_t kept = 0;
 
@@ -75,7 +78,7 @@ keep_sound(struct adding *a)
 
 /* Rule 0. */
 static bool
-check_sources(struct adding *a, struct err *err)
+check_sources(struct event_insert *a, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"event sources allowed",
@@ -98,15 +101,15 @@ check_sources(struct adding *a, struct err *err)
 		(void)event_refuse(e, EVENT_REFUSED, ERR_DENIED, "source",
 		                   "the token does not send events of the source \"%.64s\"", e->source);
 	}
-	keep_sound(a);
+	drop_refused(a);
 	return true;
 }
 
-/* --- whose --- */
+/* --- owners --- */
 
 /* Rule 1. */
 static bool
-find_workspaces(struct adding *a, struct err *err)
+find_workspaces(struct event_insert *a, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"event workspaces",
@@ -136,13 +139,13 @@ find_workspaces(struct adding *a, struct err *err)
 			                   "there is no workspace \"%.64s\" of a tenant \"%.64s\" at that time",
 			                   e->workspace, e->tenant);
 	}
-	keep_sound(a);
+	drop_refused(a);
 	return true;
 }
 
-/* Rule 2. A namespace without a pod is a holder like any other, in the cluster that the ledger is of. */
+/* Rule 2. A namespace without a pod is a holder like any other, in the ledger's cluster. */
 static bool
-find_holders(struct adding *a, struct err *err)
+find_holders(struct event_insert *a, struct err *err)
 {
 	static const struct db_stmt stmt = {"event cluster",
 	                                    "SELECT c.id, c.name FROM ledger l JOIN cluster c ON c.id = l.cluster_id"};
@@ -161,7 +164,7 @@ find_holders(struct adding *a, struct err *err)
 			continue;
 		place[n] = i;
 		list[n] = &holders[n];
-		/* the texts of a holder that is looked up are only read */
+		/* the lookup only reads the holder's texts */
 		holders[n++] = (struct wire_holder){.kind = WIRE_POD,
 		                                    .ns = (char *)(uintptr_t)a->events[i]->ns,
 		                                    .pod = none,
@@ -191,7 +194,7 @@ find_holders(struct adding *a, struct err *err)
 /* --- rule 3 --- */
 
 static bool
-source_ids(struct adding *a, bool *ret_all, struct err *err)
+source_ids(struct event_insert *a, bool *ret_all, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"event sources", "SELECT e.ord, s.id FROM unnest($2::text[]) WITH ORDINALITY AS e(name, ord) "
@@ -215,7 +218,7 @@ source_ids(struct adding *a, bool *ret_all, struct err *err)
 }
 
 static bool
-find_sources(struct adding *a, struct err *err)
+find_sources(struct event_insert *a, struct err *err)
 {
 	static const struct db_stmt stmt = {"event sources new",
 	                                    "INSERT INTO event_source (tenant_id, name) "
@@ -248,7 +251,7 @@ array_id(struct db_array *list, int64_t id)
 }
 
 static bool
-lock_tenants(struct adding *a, struct db_array *tenants, struct err *err)
+lock_tenants(struct event_insert *a, struct db_array *tenants, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"event tenants", "SELECT FROM tenant WHERE id = ANY($1::integer[]) ORDER BY id FOR NO KEY UPDATE"};
@@ -268,7 +271,7 @@ lock_tenants(struct adding *a, struct db_array *tenants, struct err *err)
 	"event_sku k WHERE (k.tenant_id, k.month, k.sku) = (e.tenant_id, e.month, e.sku)) GROUP BY 1, 2, 3) "
 
 static void
-sku_args(const struct adding *a, struct db_columns *rows, struct db_args *args)
+sku_args(const struct event_insert *a, struct db_columns *rows, struct db_args *args)
 {
 	db_columns_init(rows, 4);
 	for (size_t i = 0; i < a->count; i++) {
@@ -280,9 +283,9 @@ sku_args(const struct adding *a, struct db_columns *rows, struct db_args *args)
 	arg_columns(args, rows);
 }
 
-/* Takes the events out whose SKUs are too many. */
+/* Refuses the events whose SKUs exceed the limit. */
 static void
-refuse_skus(struct adding *a, const PGresult *r)
+refuse_skus(struct event_insert *a, const PGresult *r)
 {
 	for (int row = 0; row < PQntuples(r); row++)
 		(void)event_refuse(
@@ -290,12 +293,13 @@ refuse_skus(struct adding *a, const PGresult *r)
 			"tenant-skus: the tenant has %s different SKUs in the events of that month, and may have "
 			"%" PRId64,
 			res_text(r, row, 1), a->sender->skus_max);
-	keep_sound(a);
+	drop_refused(a);
 }
 
-/* SKUs that are known cost one look; new ones are counted with their tenants locked, or two senders would both find the last place. */
+/* Known SKUs cost one query. New ones are counted with their tenants locked: otherwise two senders could both use the
+ * last free place. */
 static bool
-count_skus(struct adding *a, struct err *err)
+count_skus(struct event_insert *a, struct err *err)
 {
 	static const struct db_stmt look = {"event skus", SKUS_OF_EVENTS "SELECT DISTINCT tenant_id FROM new"};
 	static const struct db_stmt enter = {
@@ -329,8 +333,8 @@ count_skus(struct adding *a, struct err *err)
 	return true;
 }
 
-/* What large events there are of the tenants and namespaces, in the months of those that come, in the order of these groups. The partial indexes of
- * sql/0008_events.sql have this condition. */
+/* Large events stored for the tenants and namespaces, in the months of the new events, ordered by group. The partial
+ * indexes of sql/0008_events.sql have this condition. */
 #define LARGE                                                                                                   \
 	"((m.type = 4 AND m.amount >= 10) OR (m.type IN (1, 2) AND m.amount >= 10000) OR greatest(m.requests, " \
 	"m.input_tokens, m.output_tokens) >= 10000000)"
@@ -361,7 +365,7 @@ static const struct db_stmt sums_stmt = {
 enum { SUM_GROUP, SUM_ORD, SUM_TENANT, SUM_MONTH, SUM_FIRST };
 
 static bool
-load_sums(struct adding *a, const size_t *large, size_t n, PGresult **ret, struct err *err)
+load_sums(struct event_insert *a, const size_t *large, size_t n, PGresult **ret, struct err *err)
 {
 	in_place(db_columns) struct db_columns rows = {0};
 	struct db_args args = {0};
@@ -378,7 +382,7 @@ load_sums(struct adding *a, const size_t *large, size_t n, PGresult **ret, struc
 	return db_run(a->db, &sums_stmt, &args, ret, err);
 }
 
-/* Sums begin anew with each group of rows. */
+/* Each group of rows starts a new sum. */
 static bool
 start_sums(const PGresult *r, int row, int128 sums[EVENT_METERS], struct err *err)
 {
@@ -390,10 +394,10 @@ start_sums(const PGresult *r, int row, int128 sums[EVENT_METERS], struct err *er
 	return true;
 }
 
-/* Tenants that come near a limit: two of their senders would both find what is left of it. */
+/* Locks tenants close to a limit: otherwise two of their senders could both use the remainder. */
 static bool
-tenants_to_lock(const struct adding *a, const size_t *large, const PGresult *r, struct db_array *ret, bool *ret_any,
-                struct err *err)
+tenants_to_lock(const struct event_insert *a, const size_t *large, const PGresult *r, struct db_array *ret,
+                bool *ret_any, struct err *err)
 {
 	int128 sums[EVENT_METERS] = {0};
 
@@ -409,9 +413,9 @@ tenants_to_lock(const struct adding *a, const size_t *large, const PGresult *r, 
 	return true;
 }
 
-/* Most events are small, and cost nothing here. */
+/* Most events are small and need no query here. */
 static bool
-limit_sums(struct adding *a, struct err *err)
+limit_sums(struct event_insert *a, struct err *err)
 {
 	owned(mem) size_t *large = mem_array(a->count, sizeof(*large));
 	owned(result) PGresult *seen = NULL, *locked = NULL;
@@ -436,7 +440,7 @@ limit_sums(struct adding *a, struct err *err)
 			return false;
 		(void)event_add_up(a->events[large[res_i64(r, row, SUM_ORD) - 1]], res_text(r, row, SUM_MONTH), sums);
 	}
-	keep_sound(a);
+	drop_refused(a);
 	return true;
 }
 
@@ -453,7 +457,7 @@ array_amount(struct db_array *list, int128 amount, int scale)
 enum { COLUMNS = 16 };
 
 static void
-add_row(struct db_columns *c, const struct adding *a, size_t i)
+add_row(struct db_columns *c, const struct event_insert *a, size_t i)
 {
 	const struct event *e = a->events[i];
 	struct db_array *col = c->col;
@@ -478,7 +482,7 @@ add_row(struct db_columns *c, const struct adding *a, size_t i)
 }
 
 static bool
-insert(struct adding *a, struct err *err)
+insert(struct event_insert *a, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"events insert",
@@ -502,9 +506,10 @@ insert(struct adding *a, struct err *err)
 	return db_run(a->db, &stmt, &args, NULL, err);
 }
 
-/* A row that this transaction wrote is the first event of its key in this call; any other is held against what is there. */
+/* A row written by this transaction is the first event of its key in this call; any other row is compared with the
+ * event. */
 static bool
-settle(struct adding *a, struct err *err)
+set_outcomes(struct event_insert *a, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"events settle",
@@ -541,9 +546,10 @@ settle(struct adding *a, struct err *err)
 	return true;
 }
 
-/* The months that the events lie in have their bounds from here on; where one is closed, also the month of now, which corrects it. */
+/* Stores the bounds of the events' months and, where such a month is closed, of the current month, which carries the
+ * correction. */
 static bool
-make_periods(struct adding *a, struct err *err)
+make_periods(struct event_insert *a, struct err *err)
 {
 	static const struct db_stmt stmt = {"event periods", "SELECT make_periods(at_ns($1), at_ns($2))"};
 	static const struct db_stmt late = {
@@ -568,10 +574,10 @@ make_periods(struct adding *a, struct err *err)
 bool
 store_events_add(struct db *db, struct events *all, const struct event_sender *sender, struct err *err)
 {
-	in_place(adding) struct adding a = {0};
+	in_place(event_insert) struct event_insert a = {0};
 	in_place(db_tx) struct db_tx tx = {0};
 
-	adding_init(&a, db, all, sender);
+	event_insert_init(&a, db, all, sender);
 	if (a.count == 0)
 		return true;
 	if (!db_tx_begin(&tx, db, err) || (sender->by_meter && !check_sources(&a, err)) || !find_workspaces(&a, err))
@@ -586,7 +592,7 @@ store_events_add(struct db *db, struct events *all, const struct event_sender *s
 		return false;
 	if (a.count == 0)
 		return true;
-	return insert(&a, err) && settle(&a, err) && make_periods(&a, err) && db_tx_commit(&tx, err);
+	return insert(&a, err) && set_outcomes(&a, err) && make_periods(&a, err) && db_tx_commit(&tx, err);
 }
 
 /* --- totals of a billing month --- */
@@ -608,7 +614,7 @@ store_meters_json(struct db *db, const struct meter_query *q, struct buf *out, s
 {
 	static const struct db_stmt bounds = {"meter period",
 	                                      "SELECT ns_of(starts_at), ns_of(ends_at) FROM period WHERE month = $1"};
-	/* not prepared: its plan should know how long the range is */
+	/* not prepared: the planner should see the length of the range */
 	static const char totals[] =
 		"SELECT t.name AS tenant, w.name AS workspace, u.category, u.meter, u.unit, u.sku, "
 		"trim_scale(sum(u.quantity))::text AS quantity, sum(u.events)::bigint AS events "

@@ -1,4 +1,5 @@
-/* aggregator/store/ingest/gpu_move.c - an operator moves a GPU to another node: its service there ends, and the other node may have it. */
+/* aggregator/store/ingest/gpu_move.c - an operator moves a GPU to another node: its service on the old node ends, and
+ * the other node may report it. */
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/ingest/ingest.h"
 

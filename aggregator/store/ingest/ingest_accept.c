@@ -1,26 +1,29 @@
-/* aggregator/store/ingest/ingest_accept.c - what is accepted, and what is put into quarantine with a reason.
+/* aggregator/store/ingest/ingest_accept.c - decides which batches are accepted and which are quarantined, with a
+ * reason.
  *
- * A sound frame with refused content is acknowledged, so that it cannot wedge its stream. Rules, in order:
- *  1. the rules of the wire format (wire_check)
- *  1a. a batch of a node that is held is put aside as it is, once its clock was looked at (ingest_held.c)
- *  2. a number of the dictionary keeps its meaning, and a MIG instance has a GPU
- *  3. the node's clock was right when it sent; the time covered ends at most five minutes ahead of the clock and begins
- *     at most 45 days behind it
- *  4. it does not go back behind what the stream has covered already, nor behind where the ledger's evidence begins
- *  4a. the streams of a node overlap by 65 minutes at most within half a day: a clock may be set back by an hour
- *  5. every device and holder that a record names has been introduced, and no record weighs more than its device
- *  6. no GPU has more than 5040 units in the time covered
- *  6a. no GPU used more energy than its board can draw in that time, nor more memory than its model has (units.h): our table
- *     says it, not the node
- *  7. a GPU belongs to the node that has it in service: the records of others are set aside, and the batch is
+ * A sound frame with refused content is acknowledged, so that it cannot block its stream. Rules, in order:
+ *  1. the batch obeys the wire format (wire_check)
+ *  1a. a batch of a held node is stored unread, after its clock was checked (ingest_held.c)
+ *  2. a dictionary number keeps its meaning, and a MIG instance has a GPU
+ *  3. the node's clock was right when it sent; the covered time ends at most five minutes ahead of our clock and
+ *     begins at most 45 days before it
+ *  4. the batch begins neither before the end of the time that the stream has covered, nor before the ledger's oldest
+ *     stored batches
+ *  4a. the streams of a node overlap by at most 65 minutes within half a day: a clock may be set back by an hour
+ *  5. every device and holder that a record names has been introduced, and no record has more units than its device
+ *  6. no GPU has more than 5040 units in the covered time
+ *  6a. no GPU used more energy than its board can draw in that time, nor more memory than its model has. The limits
+ *      are our table's (units.h), not the node's
+ *  7. a GPU belongs to the node that has it in service: records of other GPUs are set aside, and the batch is
  *     accepted without them
  *
- * A batch refused by rules 3 to 7 has still introduced its dictionary; nothing has a row because of it. A loss batch is judged by rules 1 and 3's end.
+ * The dictionary of a batch refused by rules 3 to 7 is still noted, without rows for its devices and holders. A loss
+ * batch is judged only by rule 1 and by the bounds of time in rule 3.
  *
- * An operator who releases a batch overrules rules 3 and 4a, but for time that is still ahead: that nobody can have measured.
- * Rule 4 then asks for its place: later than every accepted batch of the stream with a lower number, earlier than every
- * one with a higher number. All others are judged again as the ledger is now: what was retired can be in service again,
- * but nobody can prove an hour whose batches are gone. */
+ * Releasing a batch overrules rules 3 and 4a, except for time in the future, which cannot have been measured. Rule 4
+ * then requires that the batch lies after every accepted batch of the stream with a lower number and before every one
+ * with a higher number. The other rules are applied to the ledger as it is now: a retired GPU may be in service
+ * again, but an hour whose batches have been deleted cannot be verified any more. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,17 +32,17 @@
 #include "common/base/limits.h"
 #include "common/base/units.h"
 
-/* --- rule 7: which node a GPU belongs to ---
+/* --- rule 7: the node that a GPU belongs to ---
  *
  * Rules, in order:
- *  7.1 a GPU whose known service covers its records is the node's; for all others the ledger is asked (gpu_claim): a GPU's first
- *     batch, late ones, and one that is reported or declared otherwise than known, as long as it is: what the stream said of it last is
- *     kept until its records count
- *  7.2 the records of a GPU that is not the node's are set aside, by batch and GPU; the batch is accepted, and nothing has a row
- *     because of them. Beyond LIMIT_NODE_SET_ASIDE of them that nobody has decided about, the batch is refused as a whole: then it is one row
- *     until somebody does. An operator who releases a batch has decided
- *  7.3 an instance of the node's own GPU that the ledger knows with another profile or other units is a contradiction: the whole
- *     batch is refused, and what the ledger said in 7.1 is taken back
+ *  7.1 a GPU whose known service covers its records is the node's. For all others the ledger is asked (gpu_claim): at
+ *      a GPU's first batch, for late batches, and for a GPU that is reported or declared differently from the ledger,
+ *      as long as that is so: the stream's last description is stored until its records count
+ *  7.2 the records of a GPU that is not the node's are set aside, by batch and GPU; the batch is accepted, and no row
+ *      is made because of them. If the node has more than LIMIT_NODE_SET_ASIDE of them undecided, the whole batch is
+ *      quarantined instead: one row until an operator decides. Releasing a batch is such a decision
+ *  7.3 an instance of the node's own GPU that the ledger has with another profile or other units is a contradiction:
+ *      the whole batch is refused, and the claims of 7.1 are rolled back
  *  7.4 devices and holders that the other records name are entered, and the records get their ids */
 
 void
@@ -55,18 +58,18 @@ set_asides_free(struct set_aside *list, size_t n)
 /* --- rule 7.1 --- */
 
 static bool
-is_asked(const struct dict_gpu *g)
+needs_claim(const struct dict_gpu *g)
 {
-	return g->last_ns != 0 && (g->asks || !g->in_service || g->first_ns < g->from_ns || g->last_ns > g->until_ns ||
-	                           g->last_ns > g->otherwise_ns);
+	return g->last_ns != 0 && (g->claim_always || !g->in_service || g->first_ns < g->from_ns ||
+	                           g->last_ns > g->until_ns || g->last_ns > g->otherwise_ns);
 }
 
 enum { CLAIM_GPU, CLAIM_CLASS, CLAIM_WHY, CLAIM_FROM, CLAIM_UNTIL };
 
-/* One row for each GPU that is asked about. Without an entry of the stream it is what the ledger says it is. Each call locks its GPU: in
- * the order of UUIDs, so that two nodes that name the same ones do not wait for each other. */
+/* One row for each GPU to query_claims about. Without an entry of the stream, the ledger's description stands. Each call locks
+ * its GPU, in the order of UUIDs, so that two nodes that name the same GPUs cannot deadlock. */
 static bool
-ask(struct ingest *in, const struct ingest_frame *f, PGresult **ret, struct err *err)
+query_claims(struct ingest *in, const struct ingest_frame *f, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"gpu claim",
@@ -87,7 +90,7 @@ ask(struct ingest *in, const struct ingest_frame *f, PGresult **ret, struct err 
 		const struct wire_device *e = in->dict.devices[g->device].entry;
 		char name[WIRE_MAX_TEXT + 1];
 
-		if (!is_asked(g))
+		if (!needs_claim(g))
 			continue;
 		n++;
 		if (e != NULL)
@@ -142,7 +145,7 @@ set_aside(struct ingest_frame *f, const struct dict_gpu *g, const char *klass, c
 	                                                .to_ns = g->last_ns};
 }
 
-/* Which GPUs are not the node's, before anything is remembered of what the ledger said. */
+/* Marks the GPUs that are not the node's, before any answer of the ledger is remembered. */
 static void
 mark_gpus(struct ingest *in, struct ingest_frame *f, const PGresult *claims)
 {
@@ -152,7 +155,7 @@ mark_gpus(struct ingest *in, struct ingest_frame *f, const PGresult *claims)
 		struct dict_gpu *g = &in->dict.gpus[i];
 
 		g->aside = false;
-		if (claims == NULL || !is_asked(g))
+		if (claims == NULL || !needs_claim(g))
 			continue;
 		g->aside = !res_null(claims, row, CLAIM_CLASS);
 		if (g->aside)
@@ -182,7 +185,7 @@ count_open(struct ingest *in, struct err *err)
 	return true;
 }
 
-/* Rule 7.2's end. *ret_refused: the batch is. */
+/* Rule 7.2, the limit. *ret_refused: the batch is refused. */
 static bool
 check_open(struct ingest *in, struct ingest_frame *f, bool *ret_refused, struct err *err)
 {
@@ -206,14 +209,14 @@ check_open(struct ingest *in, struct ingest_frame *f, bool *ret_refused, struct 
 	return true;
 }
 
-/* Whether the records of a GPU count here: it is the node's, and the one that is asked for where only one is. */
+/* Whether the records of a GPU count: it is the node's, and it is the requested one if only one was requested. */
 static bool
 counts(const struct ingest *in, const struct dict_gpu *g)
 {
 	return !g->aside && (!in->only_gpu || strcmp(in->only_gpu, g->uuid) == 0);
 }
 
-/* What the records that count need. */
+/* Marks the devices and holders that the counting records need. */
 static void
 mark_needed(struct ingest *in, struct ingest_frame *f)
 {
@@ -232,7 +235,7 @@ mark_needed(struct ingest *in, struct ingest_frame *f)
 			continue;
 		f->counted++;
 		dev->needed = true;
-		/* A GPU that serves has a device of its own, also when only its instances have records. */
+		/* A GPU in service has a device of its own, also when only its instances have records. */
 		d->devices[d->gpus[dev->gpu].device].needed = true;
 		if (r->holder != 0)
 			d->holders[idmap_get(&d->holder_ids, r->holder)].needed = true;
@@ -257,7 +260,7 @@ contradicts(const struct dict *d, struct ingest_frame *f)
 
 /* --- rule 7.4 --- */
 
-/* *ret_taken: a GPU that was described anew is now what the stream says it is. */
+/* *ret_taken: the ledger now has the stream's new description of a GPU. */
 static void
 remember(struct ingest *in, const PGresult *claims, bool *ret_taken)
 {
@@ -267,9 +270,9 @@ remember(struct ingest *in, const PGresult *claims, bool *ret_taken)
 		struct dict_gpu *g = &in->dict.gpus[i];
 		struct dict_device *own = &in->dict.devices[g->device];
 
-		if (!is_asked(g))
+		if (!needs_claim(g))
 			continue;
-		g->asks = g->aside;
+		g->claim_always = g->aside;
 		if (!g->aside) {
 			dict_gpu_row(&in->dict, i, res_i64(claims, row, CLAIM_GPU));
 			g->in_service = true;
@@ -301,8 +304,8 @@ fill_ids(const struct ingest *in, struct ingest_frame *f)
 	}
 }
 
-/* Rule 7 as a whole: whether the GPUs of the records are the node's. Records of others are set aside; what the rest needs
- * is entered, and every record has its ids. */
+/* All of rule 7: sets aside the records of GPUs that are not the node's, enters the devices and holders of the
+ * others, and sets their ids. */
 static bool
 ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
 {
@@ -311,14 +314,14 @@ ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
 
 	f->counted = (int64_t)f->batch->record_count;
 	for (size_t i = 0; i < in->dict.gpu_count; i++)
-		asked = asked || is_asked(&in->dict.gpus[i]);
-	if (!asked && !f->unsettled && !in->only_gpu)
+		asked = asked || needs_claim(&in->dict.gpus[i]);
+	if (!asked && !f->lacks_rows && !in->only_gpu)
 		return true;
 	in->unsteady = in->grouped;
 	if (in->unsteady)
 		return true;
-	if (asked &&
-	    (!ingest_enter_lock(in, err) || !db_script(in->db, "SAVEPOINT claims", err) || !ask(in, f, &claims, err)))
+	if (asked && (!ingest_enter_lock(in, err) || !db_script(in->db, "SAVEPOINT claims", err) ||
+	              !query_claims(in, f, &claims, err)))
 		return false;
 	mark_gpus(in, f, claims);
 	if (!check_open(in, f, &refused, err))
@@ -331,7 +334,7 @@ ingest_claim(struct ingest *in, struct ingest_frame *f, struct err *err)
 			return false;
 		remember(in, claims, &taken);
 	}
-	if (!dict_enter(in, err) || (taken && !dict_keep(in, err)))
+	if (!dict_enter(in, err) || (taken && !dict_save(in, err)))
 		return false;
 	fill_ids(in, f);
 	return true;
@@ -414,7 +417,7 @@ ingest_refusal_name(enum ingest_refusal r)
 	return names[r];
 }
 
-/* Gives false, as err_set does. */
+/* Always false, like err_set. */
 #define REFUSE(f, why, ...) ((f)->klass = (why), err_set(&(f)->reason, ERR_INVALID, __VA_ARGS__))
 
 static bool
@@ -423,7 +426,7 @@ refused(const struct ingest_frame *f)
 	return f->reason.kind != ERR_NONE;
 }
 
-/* Rule 3's first part. */
+/* Rule 3, the node's clock. */
 static void
 judge_clock(const struct ingest *in, struct ingest_frame *f)
 {
@@ -482,10 +485,11 @@ judge_place(struct ingest *in, struct ingest_frame *f, struct err *err)
 	return true;
 }
 
-/* Rule 4a. From the first batch of a stream to its last it accounts for all of its node's time, so what several streams cover is what the node
- * would account for twice. Streams overlap where a clock was set back, by little: more of it is nobody's clock. */
+/* Rule 4a. A stream accounts for all of its node's time from its first batch to its last, so the overlap of several
+ * streams would be counted twice. A clock that was set back makes streams overlap by a little; a larger overlap has
+ * another cause. */
 static bool
-judge_twice(struct ingest *in, struct ingest_frame *f, struct err *err)
+judge_overlap(struct ingest *in, struct ingest_frame *f, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"batch twice",
@@ -520,8 +524,8 @@ judge_twice(struct ingest *in, struct ingest_frame *f, struct err *err)
 	return true;
 }
 
-/* Rule 4's end. Only what is older than a day needs the question: no batch goes before that (retention.c). The lock is held
- * until the commit, so that no batch of the same time goes meanwhile. */
+/* Rule 4, the oldest stored batches. Only time older than a day needs the query: retention.c deletes no younger
+ * batch. The lock is held until the commit, so that no batch of that time is deleted meanwhile. */
 static bool
 judge_evidence(struct ingest *in, struct ingest_frame *f, struct err *err)
 {
@@ -566,7 +570,7 @@ judge_record(struct ingest *in, struct ingest_frame *f, size_t i)
 	f->device_id[i] = d->devices[device].device_id;
 	f->holder_id[i] = r->holder != 0 ? d->holders[holder].holder_id : 0;
 	if (!d->devices[device].entered || (r->holder != 0 && f->holder_id[i] == 0))
-		f->unsettled = true;
+		f->lacks_rows = true;
 	g = &d->gpus[d->devices[device].gpu];
 	if (in->only_gpu != NULL && strcmp(in->only_gpu, g->uuid) != 0)
 		return true;
@@ -605,9 +609,9 @@ judge_records(struct ingest *in, struct ingest_frame *f)
 			       in->dict.gpus[i].uuid);
 }
 
-/* Rule 6a. A watt is a millijoule each millisecond. A counter may be read one sample late, and the first reading after a driver has hung
- * has the energy of the time before: up to two minutes. Neither is more than the time covered, or twice that, so that short batches gain nothing.
- * Memory that processes share is counted for each of them by some drivers. */
+/* Rule 6a. One watt is one millijoule per millisecond. A counter may be read one sample late, and the first reading
+ * after a driver hang includes the energy of up to two minutes before it. Neither allowance is more than the covered
+ * time, or twice that, so that short batches gain nothing. Some drivers count shared memory once for each process. */
 static void
 judge_board(struct ingest *in, struct ingest_frame *f)
 {
@@ -638,7 +642,7 @@ judge_board(struct ingest *in, struct ingest_frame *f)
 	}
 }
 
-/* *ret_noted: the batch's dictionary holds, whatever becomes of its records. */
+/* *ret_noted: the batch's dictionary is valid, even if its records are refused. */
 static bool
 judge(struct ingest *in, struct ingest_frame *f, bool *ret_noted, struct err *err)
 {
@@ -669,7 +673,7 @@ judge(struct ingest *in, struct ingest_frame *f, bool *ret_noted, struct err *er
 		return false;
 	if (!refused(f) && !judge_evidence(in, f, err))
 		return false;
-	if (!refused(f) && !judge_twice(in, f, err))
+	if (!refused(f) && !judge_overlap(in, f, err))
 		return false;
 	if (!refused(f))
 		judge_records(in, f);
@@ -687,7 +691,7 @@ ingest_judge(struct ingest *in, struct ingest_frame *f, struct err *err)
 	f->klass = QUARANTINE_NONE;
 	if (!judge(in, f, &noted, err))
 		return false;
-	if (noted && f->batch->device_count + f->batch->holder_count > 0 && !dict_keep(in, err))
+	if (noted && f->batch->device_count + f->batch->holder_count > 0 && !dict_save(in, err))
 		return false;
 	if (refused(f)) {
 		f->outcome = OUTCOME_QUARANTINED;

@@ -1,12 +1,14 @@
-/* aggregator/store/ingest/ingest_cache.c - cached state of streams between their pushes, so that a steady stream needs few queries.
+/* aggregator/store/ingest/ingest_cache.c - stream state cached between pushes, so that a steady stream needs few
+ * queries.
  *
  * Rules:
- *  1. only what was committed is kept. A stream's dictionary never changes what a number means, so what was true stays
- *     true; there may be more by now, which another replica took in
- *  2. it is true of one database of one server (struct db_ledger), and under one version of the policy, which decides whose
- *     a holder is and how the cluster is called. The cursor is never kept: it is read under its lock each time
- *  3. taking an entry removes it from the cache, so that no two threads use it at the same time
- *  4. above a limit of bytes, the least recently used streams are evicted */
+ *  1. only committed state is cached. A dictionary number never changes its meaning, so cached entries stay true;
+ *     another replica may have added more
+ *  2. an entry is valid for one database of one server (struct db_ledger) and one version of the policy, which
+ *     decides the owner of a holder and the name of the cluster. The cursor is never cached: it is read under its
+ *     lock each time
+ *  3. the thread that takes an entry out of the cache owns it, so no two threads share one
+ *  4. above a limit in bytes, the streams with the oldest push are evicted */
 #include <pthread.h>
 #include <string.h>
 
@@ -14,16 +16,17 @@
 #include "aggregator/store/ingest/ingest_push.h"
 #include "common/base/text.h"
 
-#define BUCKETS 4096u                    /* a power of two */
-#define ARCHIVE_MAX ((size_t)128u << 20) /* bytes; a stream of eight GPUs and fifty holders has some eight thousand */
+#define BUCKETS 4096u /* a power of two */
+#define CACHE_BYTES_MAX \
+	((size_t)128u << 20) /* bytes; a stream of eight GPUs and fifty holders needs about eight thousand */
 
 struct ingest_cache {
 	pthread_mutex_t lock;
-	struct stream_known *bucket[BUCKETS];
-	struct stream_known *newest, *oldest;
+	struct cached_stream *bucket[BUCKETS];
+	struct cached_stream *newest, *oldest;
 	int64_t slice_ns;
-	size_t kept;                         /* bytes */
-	int64_t server_started_us, database; /* of the days */
+	size_t bytes;                        /* memory of all entries */
+	int64_t server_started_us, database; /* the server that days_from and days_until are about */
 	int64_t days_from, days_until;       /* their partitions exist */
 };
 
@@ -38,7 +41,7 @@ ingest_cache_new(int64_t slice_ns)
 }
 
 void
-stream_known_free(struct stream_known *k)
+cached_stream_free(struct cached_stream *k)
 {
 	if (!k)
 		return;
@@ -54,23 +57,23 @@ ingest_cache_free(struct ingest_cache *c)
 {
 	if (!c)
 		return;
-	for (struct stream_known *k = c->newest, *older; k; k = older) {
+	for (struct cached_stream *k = c->newest, *older; k; k = older) {
 		older = k->older;
-		stream_known_free(k);
+		cached_stream_free(k);
 	}
 	pthread_mutex_destroy(&c->lock);
 	mem_free(c);
 }
 
-/* The memory that an entry uses, with an allowance for the allocator. */
+/* Memory of an entry, with the allocator's overhead. */
 static size_t
-weight(const struct stream_known *k)
+weight(const struct cached_stream *k)
 {
 	return sizeof(*k) + 64 + strlen(k->node) + strlen(k->cluster) + dict_bytes(&k->dict) +
 	       k->slice.cap * sizeof(*k->slice.at) + idmap_bytes(&k->slice.index);
 }
 
-static struct stream_known **
+static struct cached_stream **
 bucket_of(struct ingest_cache *c, const char *node, const uint8_t *boot_id, uint64_t epoch)
 {
 	uint64_t h = text_hash(node);
@@ -81,34 +84,34 @@ bucket_of(struct ingest_cache *c, const char *node, const uint8_t *boot_id, uint
 	return &c->bucket[(h >> 32) & (BUCKETS - 1)];
 }
 
-/* With the lock. */
-static struct stream_known *
-unlink_at(struct ingest_cache *c, struct stream_known **at)
+/* The caller holds the lock. */
+static struct cached_stream *
+unlink_at(struct ingest_cache *c, struct cached_stream **at)
 {
-	struct stream_known *k = *at;
+	struct cached_stream *k = *at;
 
 	*at = k->next;
 	*(k->newer ? &k->newer->older : &c->newest) = k->older;
 	*(k->older ? &k->older->newer : &c->oldest) = k->newer;
-	c->kept -= k->bytes;
+	c->bytes -= k->bytes;
 	k->next = k->newer = k->older = NULL;
 	return k;
 }
 
-static struct stream_known *
+static struct cached_stream *
 unlink_same(struct ingest_cache *c, const char *node, const uint8_t *boot_id, uint64_t epoch)
 {
-	for (struct stream_known **at = bucket_of(c, node, boot_id, epoch); *at; at = &(*at)->next)
+	for (struct cached_stream **at = bucket_of(c, node, boot_id, epoch); *at; at = &(*at)->next)
 		if ((*at)->epoch == epoch && memcmp((*at)->boot_id, boot_id, WIRE_BOOT_ID_SIZE) == 0 &&
 		    strcmp((*at)->node, node) == 0)
 			return unlink_at(c, at);
 	return NULL;
 }
 
-struct stream_known *
+struct cached_stream *
 ingest_cache_take(struct ingest_cache *c, const struct wire_batch *b)
 {
-	struct stream_known *k;
+	struct cached_stream *k;
 
 	pthread_mutex_lock(&c->lock);
 	k = unlink_same(c, b->node, b->boot_id, b->epoch);
@@ -116,15 +119,15 @@ ingest_cache_take(struct ingest_cache *c, const struct wire_batch *b)
 	return k;
 }
 
-/* With the lock. Returns the list of evicted streams, which the caller frees after releasing the lock. */
-static struct stream_known *
+/* The caller holds the lock. Returns the evicted streams as a list, which the caller frees after unlocking. */
+static struct cached_stream *
 make_room(struct ingest_cache *c)
 {
-	struct stream_known *gone = NULL;
+	struct cached_stream *gone = NULL;
 
-	while (c->kept > ARCHIVE_MAX && c->oldest) {
-		const struct stream_known *o = c->oldest;
-		struct stream_known *k = unlink_same(c, o->node, o->boot_id, o->epoch);
+	while (c->bytes > CACHE_BYTES_MAX && c->oldest) {
+		const struct cached_stream *o = c->oldest;
+		struct cached_stream *k = unlink_same(c, o->node, o->boot_id, o->epoch);
 
 		ASSERT(k != NULL);
 		k->next = gone;
@@ -134,9 +137,9 @@ make_room(struct ingest_cache *c)
 }
 
 void
-ingest_cache_put(struct ingest_cache *c, struct stream_known *k)
+ingest_cache_put(struct ingest_cache *c, struct cached_stream *k)
 {
-	struct stream_known **at = bucket_of(c, k->node, k->boot_id, k->epoch), *before, *gone;
+	struct cached_stream **at = bucket_of(c, k->node, k->boot_id, k->epoch), *before, *gone;
 
 	k->bytes = weight(k);
 	pthread_mutex_lock(&c->lock);
@@ -147,17 +150,17 @@ ingest_cache_put(struct ingest_cache *c, struct stream_known *k)
 	k->older = c->newest;
 	*(c->newest ? &c->newest->newer : &c->oldest) = k;
 	c->newest = k;
-	c->kept += k->bytes;
+	c->bytes += k->bytes;
 	gone = make_room(c);
 	pthread_mutex_unlock(&c->lock);
-	stream_known_free(before);
-	for (struct stream_known *next; gone; gone = next) {
+	cached_stream_free(before);
+	for (struct cached_stream *next; gone; gone = next) {
 		next = gone->next;
-		stream_known_free(gone);
+		cached_stream_free(gone);
 	}
 }
 
-/* The days of one stretch; another stretch takes its place, unless the two meet. */
+/* One range of days is remembered; a new range replaces it unless the two touch. */
 static void
 learn_days(struct ingest_cache *c, const struct ingest *in)
 {
@@ -215,7 +218,7 @@ ingest_cache_slice_ns(const struct ingest_cache *c)
 void
 ingest_cache_slice(struct ingest_cache *c, const struct db_ledger *l, struct ingest *in)
 {
-	owned(stream_known) struct stream_known *k = NULL;
+	owned(cached_stream) struct cached_stream *k = NULL;
 
 	in->slice_ns = c->slice_ns;
 	if (in->slice.begun)
@@ -232,14 +235,14 @@ void
 ingest_cache_learn(struct ingest_cache *c, struct ingest *in)
 {
 	const struct wire_batch *b = in->frames[0].batch;
-	struct stream_known *k;
+	struct cached_stream *k;
 
-	/* Without an accepted record nobody has asked whose its holders are. */
+	/* Owners are loaded only when a record was accepted. */
 	if (!in->dict.has_owners)
 		return;
 	learn_days(c, in);
 	k = mem_alloc(sizeof(*k));
-	*k = (struct stream_known){
+	*k = (struct cached_stream){
 		.node = mem_strdup(b->node),
 		.epoch = b->epoch,
 		.server_started_us = in->ledger.server_started_us,

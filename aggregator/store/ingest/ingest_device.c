@@ -127,7 +127,7 @@ same_meaning(const struct dict *dict, const struct dict_device *known, const str
 }
 
 static void
-note_new(struct ingest *in, const struct wire_device *d, const char *uuid, bool kept, const PGresult *r, int row)
+note_new(struct ingest *in, const struct wire_device *d, const char *uuid, bool stored, const PGresult *r, int row)
 {
 	size_t gpu = dict_gpu(&in->dict, uuid, res_i64(r, row, FOUND_GPU));
 	char name[WIRE_MAX_TEXT + 1];
@@ -144,28 +144,28 @@ note_new(struct ingest *in, const struct wire_device *d, const char *uuid, bool 
 			    .device_id = res_bool(r, row, FOUND_SAME) ? res_i64(r, row, FOUND_DEVICE) : 0,
 			    .gpu = gpu,
 			    .is_gpu = d->gpu == d->id,
-			    .kept = kept,
+			    .stored = stored,
 			    .other_shape = !res_null(r, row, FOUND_DEVICE) && !res_bool(r, row, FOUND_SAME),
 			    .units = d->units,
 			    .device_class = device_classes_find(&in->dict.classes, in->cluster, name, d->profile),
 			    .entry = device_copy(d)});
 	/* The ledger describes this GPU differently, so it is asked at every batch. */
 	if (d->gpu == d->id && res_bool(r, row, FOUND_OTHERWISE))
-		in->dict.gpus[gpu].asks = true;
+		in->dict.gpus[gpu].claim_always = true;
 }
 
-/* A GPU that the stream has named before: the last description wins. kept: the description was read from stream_device_entry. */
+/* A GPU that the stream has named before: the last description wins. stored: the description was read from stream_device_entry. */
 static void
-note_again(struct ingest *in, size_t known, const struct wire_device *d, bool kept, const PGresult *r, int row)
+note_known(struct ingest *in, size_t known, const struct wire_device *d, bool stored, const PGresult *r, int row)
 {
 	struct dict_device *dev = &in->dict.devices[known];
 	struct dict_gpu *g = &in->dict.gpus[dev->gpu];
 	const struct wire_device *e = dev->entry;
 	/* A description in stream_device_entry counts as different: the ledger is asked about it, and then the entry is removed. */
-	bool otherwise = res_bool(r, row, FOUND_OTHERWISE) || kept;
+	bool otherwise = res_bool(r, row, FOUND_OTHERWISE) || stored;
 	char name[WIRE_MAX_TEXT + 1];
 
-	dev->kept = dev->kept || kept;
+	dev->stored = dev->stored || stored;
 	if (e != NULL && strcmp(e->model, d->model) == 0 && e->memory_bytes == d->memory_bytes && e->index == d->index)
 		return;
 	if (e == NULL && !otherwise)
@@ -173,8 +173,8 @@ note_again(struct ingest *in, size_t known, const struct wire_device *d, bool ke
 	/* A device without a row in stream_device always keeps its entry. */
 	dict_entry(dev, otherwise || !dev->entered ? d : NULL);
 	ASSERT(d != NULL);
-	dev->outdated = dev->kept && !kept;
-	g->asks = otherwise;
+	dev->outdated = dev->stored && !stored;
+	g->claim_always = otherwise;
 	gpu_model_short(d->model, name, sizeof(name));
 	dict_gpu_model(&in->dict, dev->gpu, name);
 	if (res_null(r, row, FOUND_MODEL))
@@ -188,13 +188,13 @@ count_unused(const struct dict *d)
 	size_t n = 0;
 
 	for (size_t i = 0; i < d->device_count; i++)
-		n += d->devices[i].kept && !d->devices[i].entered;
+		n += d->devices[i].stored && !d->devices[i].entered;
 	return n;
 }
 
 /* GPUs first, because instances refer to them. */
 bool
-dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n, bool kept, struct err *reason,
+dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n, bool stored, struct err *reason,
                   struct err *err)
 {
 	owned(mem) const char **uuids = mem_array(n, sizeof(*uuids));
@@ -205,7 +205,7 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 
 	if (n == 0)
 		return true;
-	full = !kept && count_unused(dict) >= LIMIT_STREAM_ENTRIES;
+	full = !stored && count_unused(dict) >= LIMIT_STREAM_ENTRIES;
 	for (size_t i = 0; i < n && full; i++)
 		if (!idmap_find(&dict->device_ids, devices[i].id, &known)) {
 			err_set(reason, ERR_INVALID,
@@ -228,9 +228,9 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 		if (is_gpu != (k < n))
 			continue;
 		if (!idmap_find(&dict->device_ids, d->id, &known))
-			note_new(in, d, uuids[k % n], kept, r, (int)(k % n));
+			note_new(in, d, uuids[k % n], stored, r, (int)(k % n));
 		else if (is_gpu)
-			note_again(in, known, d, kept, r, (int)(k % n));
+			note_known(in, known, d, stored, r, (int)(k % n));
 	}
 	return true;
 }
@@ -306,10 +306,10 @@ dict_enter_devices(struct ingest *in, struct err *err)
 		pending[i]->device_id = res_i64(r, (int)i, 0);
 		array_i64(&entered.col[0], pending[i]->local);
 		array_i64(&entered.col[1], pending[i]->device_id);
-		if (pending[i]->kept)
+		if (pending[i]->stored)
 			array_i64(&gone.col[0], pending[i]->local);
 		pending[i]->entered = true;
-		pending[i]->kept = false;
+		pending[i]->stored = false;
 		dict_entry(pending[i], NULL);
 	}
 	return dict_store(in, &insert, &entered, err) && dict_drop_devices(in, &gone, err);

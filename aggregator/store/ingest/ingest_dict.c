@@ -1,11 +1,11 @@
-/* aggregator/store/ingest/ingest_dict.c - what the small numbers of a stream mean: from the batch's dictionary to rows of
- * the ledger.
+/* aggregator/store/ingest/ingest_dict.c - translates the small numbers of a stream: from the batch's dictionary to
+ * rows of the ledger.
  *
- * Entries are matched by what they are (a GPU's UUID, an instance's place and birth, a holder's identity), so that a
- * dictionary may be sent again at any time. A number that comes to mean something else is a contradiction.
+ * Entries are matched by identity (a GPU's UUID, an instance's placement and creation time, a holder's identity), so
+ * that a dictionary may be sent again at any time. A number whose meaning changes is a contradiction.
  *
- * A batch's dictionary is noted first, and nothing has a row because of it. A device or holder is entered when a record that
- * counts names it; what no such record names is kept as it came, with its stream. */
+ * A batch's dictionary is noted first, which makes no row of a device or holder. They are entered when a counting
+ * record names them; until then the entry is stored with its stream as it arrived. */
 #include <string.h>
 
 #include "aggregator/store/ingest/ingest_push.h"
@@ -54,10 +54,10 @@ dict_fini(struct dict *d)
 static size_t
 text_bytes(const char *s)
 {
-	return s != NULL ? strlen(s) + 17 : 0; /* with what the allocator adds */
+	return s != NULL ? strlen(s) + 17 : 0; /* with the allocator's overhead */
 }
 
-/* As room() below has it. */
+/* Same growth as in room() below. */
 static size_t
 array_bytes_of(size_t count, size_t size)
 {
@@ -108,7 +108,7 @@ room(void *array, size_t count, size_t size)
 	return mem_grow(array, count == 0 ? 1 : 2 * count, size);
 }
 
-/* Of a digest, so that nobody can choose UUIDs that fall together. */
+/* From a digest, so that nobody can choose colliding UUIDs. */
 static uint64_t
 uuid_key(const char *uuid)
 {
@@ -165,7 +165,7 @@ dict_gpu_model(struct dict *d, size_t gpu, const char *short_model)
 	struct dict_gpu *g = &d->gpus[gpu];
 	int64_t power_w = gpu_power_most_w(short_model), memory_bytes = gpu_memory_most_bytes(short_model);
 
-	/* 0 is no bound. What another node once called it must not bound what its owner measures: the larger one counts. */
+	/*  0 is no bound. Another node's description must not limit the owner's measurements: the larger one counts. */
 	g->memory_bytes = g->power_w == 0                             ? memory_bytes
 	                  : memory_bytes == 0 || g->memory_bytes == 0 ? 0
 	                  : memory_bytes > g->memory_bytes            ? memory_bytes
@@ -191,7 +191,7 @@ dict_holder(struct dict *d, const struct dict_holder *h)
 	idmap_put(&d->holder_ids, h->local, d->holder_count++);
 }
 
-/* --- what earlier batches of the stream said --- */
+/* --- entries of earlier batches of the stream --- */
 
 int64_t
 dict_from_ns(const struct ingest *in)
@@ -201,7 +201,7 @@ dict_from_ns(const struct ingest *in)
 	for (size_t i = 0; i < in->count; i++)
 		if (in->frames[i].batch->from_ns < from_ns)
 			from_ns = in->frames[i].batch->from_ns;
-	/* Whatever a batch says, a time that the ledger has words for. */
+	/* Clamps the time to the range that the ledger can express. */
 	return from_ns < 0 ? 0 : from_ns > INT64_MAX / 2 ? INT64_MAX / 2 : from_ns;
 }
 
@@ -284,7 +284,7 @@ load_device_entries(struct ingest *in, struct err *err)
 	       err_set(err, ERR_FATAL, "the dictionary of stream %" PRId64 ": %s", in->stream_id, reason.text);
 }
 
-/* Only those that the frames name: a long stream has seen many holders. */
+/* Only those that the frames name: a long stream has many holders. */
 static void
 wanted_holders(const struct ingest *in, struct db_array *ids)
 {
@@ -367,7 +367,7 @@ bool
 dict_load(struct ingest *in, struct err *err)
 {
 	dict_fini(&in->dict);
-	/* Before its first batch a stream has said nothing. */
+	/* A new stream has no entries. */
 	if (in->next_seq == 1)
 		return true;
 	return load_devices(in, err) && (!in->has_entries || load_device_entries(in, err)) && load_holders(in, err);
@@ -382,7 +382,7 @@ dict_note(struct ingest *in, const struct wire_batch *b, struct err *ret_reason,
 	return dict_note_holders(in, b->holders, b->holder_count, false, ret_reason, err);
 }
 
-/* --- what is stored of it --- */
+/* --- storing entries --- */
 
 bool
 dict_store(struct ingest *in, const struct db_stmt *stmt, struct db_columns *rows, struct err *err)
@@ -407,7 +407,7 @@ dict_drop_devices(struct ingest *in, struct db_columns *locals, struct err *err)
 }
 
 static bool
-keep_devices(struct ingest *in, struct err *err)
+save_devices(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"dict device keep",
@@ -420,14 +420,14 @@ keep_devices(struct ingest *in, struct err *err)
 	for (size_t i = 0; i < in->dict.device_count; i++) {
 		struct dict_device *d = &in->dict.devices[i];
 
-		if (d->kept && (d->entry == NULL || d->outdated)) {
+		if (d->stored && (d->entry == NULL || d->outdated)) {
 			array_i64(&gone.col[0], d->local);
-			d->kept = false;
+			d->stored = false;
 		}
 		d->outdated = false;
-		if (d->entry == NULL || d->kept)
+		if (d->entry == NULL || d->stored)
 			continue;
-		d->kept = true;
+		d->stored = true;
 		array_i64(&c.col[0], d->local);
 		array_i64(&c.col[1], d->entry->gpu);
 		array_text(&c.col[2], d->entry->uuid);
@@ -444,7 +444,7 @@ keep_devices(struct ingest *in, struct err *err)
 }
 
 static bool
-keep_holders(struct ingest *in, struct err *err)
+save_holders(struct ingest *in, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"dict holder keep",
@@ -456,9 +456,9 @@ keep_holders(struct ingest *in, struct err *err)
 	for (size_t i = 0; i < in->dict.holder_count; i++) {
 		struct dict_holder *h = &in->dict.holders[i];
 
-		if (h->holder_id != 0 || h->kept)
+		if (h->holder_id != 0 || h->stored)
 			continue;
-		h->kept = true;
+		h->stored = true;
 		array_i64(&c.col[0], h->local);
 		array_i64(&c.col[1], h->entry->kind);
 		array_text(&c.col[2], h->entry->ns);
@@ -476,9 +476,9 @@ keep_holders(struct ingest *in, struct err *err)
 }
 
 bool
-dict_keep(struct ingest *in, struct err *err)
+dict_save(struct ingest *in, struct err *err)
 {
-	return keep_devices(in, err) && keep_holders(in, err);
+	return save_devices(in, err) && save_holders(in, err);
 }
 
 bool

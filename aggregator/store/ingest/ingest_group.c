@@ -15,7 +15,7 @@
 #include "aggregator/store/ingest/ingest.h"
 #include "aggregator/store/ingest/ingest_push.h"
 
-#define HOURS_MAX 48                /* that one push may hour_span */
+#define HOURS_MAX 48                /* that one push may span */
 #define EVIDENCE_ROWS 64u           /* batches in one statement */
 #define EVIDENCE_BYTES (256u << 10) /* a statement of this size gets no more batches */
 
@@ -38,7 +38,7 @@ hour_span(const struct db_ledger *l, const struct ingest *in, int64_t *ret_first
 }
 
 static bool
-looks_steady(struct ingest_cache *c, const struct db_ledger *l, const struct ingest *in)
+is_steady(struct ingest_cache *c, const struct db_ledger *l, const struct ingest *in)
 {
 	int64_t first, last;
 
@@ -59,9 +59,9 @@ looks_steady(struct ingest_cache *c, const struct db_ledger *l, const struct ing
 
 /* Moves the cached state of the stream into the push; ingest_cache_learn() puts it back. */
 static bool
-take_known(struct ingest_cache *c, const struct db_ledger *l, struct ingest *in)
+use_cached_stream(struct ingest_cache *c, const struct db_ledger *l, struct ingest *in)
 {
-	owned(stream_known) struct stream_known *k = ingest_cache_take(c, in->frames[0].batch);
+	owned(cached_stream) struct cached_stream *k = ingest_cache_take(c, in->frames[0].batch);
 
 	if (!k || k->server_started_us != l->server_started_us || k->database != l->database)
 		return false;
@@ -97,7 +97,7 @@ same_ledger(struct db *db, const struct db_ledger *was, struct err *err)
 
 /* A stream without a row in the result is locked by another transaction. */
 static void
-take_cursor(struct ingest *in, const PGresult *locked)
+read_stream_cursor(struct ingest *in, const PGresult *locked)
 {
 	in->unsteady = true;
 	for (int row = 0; row < PQntuples(locked); row++) {
@@ -119,7 +119,7 @@ take_cursor(struct ingest *in, const PGresult *locked)
 /* Another node's report may have moved a GPU. Such a move updates this node's row, which is locked by now, so the services that are read here
  * hold until the commit and need no second check. */
 static void
-take_services(struct ingest *in, const PGresult *services)
+read_services(struct ingest *in, const PGresult *services)
 {
 	in->dict.services_read = false;
 	for (size_t i = 0; i < in->dict.gpu_count; i++)
@@ -185,8 +185,8 @@ begin(struct db_tx *tx, struct db *db, struct ingest_push *const *group, size_t 
 		return false;
 	*ret_open = !res_bool(sealed, 0, 0);
 	for (size_t i = 0; i < n; i++) {
-		take_cursor(&group[i]->in, locked);
-		take_services(&group[i]->in, served);
+		read_stream_cursor(&group[i]->in, locked);
+		read_services(&group[i]->in, served);
 		for (int row = 0; row < PQntuples(redescribed); row++)
 			group[i]->in.unsteady |= res_i64(redescribed, row, 0) == group[i]->in.stream_id;
 	}
@@ -417,7 +417,7 @@ store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest_push
 	for (size_t i = 0; i < n; i++) {
 		struct ingest *in = &pushes[i]->in;
 
-		if (!looks_steady(cache, &ledger, in) || !take_known(cache, &ledger, in) ||
+		if (!is_steady(cache, &ledger, in) || !use_cached_stream(cache, &ledger, in) ||
 		    idmap_get(&nodes, (uint64_t)in->node_id) != IDMAP_NONE)
 			continue;
 		idmap_put(&nodes, (uint64_t)in->node_id, count);

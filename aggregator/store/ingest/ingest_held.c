@@ -1,15 +1,18 @@
-/* aggregator/store/ingest/ingest_held.c - batches of nodes that nobody has approved: put aside, and taken in once the node is approved.
+/* aggregator/store/ingest/ingest_held.c - batches of nodes without approval: held, and stored as usage once the node
+ * is approved.
  *
  * Rules, in order:
- *  1. a batch of a held node is kept as evidence with the class unapproved and the time when it came; no device, holder, service, hour
- *     or dictionary entry is made from it (ingest_accept.c)
- *  2. a node that is not approved has at most held_max bytes put aside; beyond that a push is refused, and the exporter keeps it
- *  3. once the node is approved its batches are judged in the order of their numbers, each as of the moment when it came, by the
- *     same rules and functions as a push: what comes of it is what had come of it then
- *  4. one that begins before the oldest open month began stays in quarantine: that month was billed without the node
- *  5. what the node sends meanwhile is put behind them. The last step finds nothing left while it has the node's lock, and ends it
+ *  1. a batch of a held node is stored as evidence with the class unapproved and its arrival time; no device, holder,
+ *     service, hour or dictionary entry is made from it (ingest_accept.c)
+ *  2. a node without approval has at most held_max bytes here; beyond that a push is refused, and the exporter keeps
+ *     it
+ *  3. once the node is approved, its batches are judged in the order of their numbers, each as of its arrival time,
+ *     by the same functions as a push: the result is the same as if the node had been approved then
+ *  4. a batch that begins before the oldest open month stays in quarantine: that month was billed without the node
+ *  5. batches that arrive meanwhile are held behind them. The last step holds the node's lock, finds no held batch
+ *     and ends the state
  *  6. a node whose batches cannot be stored does not delay other nodes
- * A step is one transaction of one stream, with a few batches; any replica takes the next one. */
+ * A step is one transaction with a few batches of one stream; any replica runs the next one. */
 #include <string.h>
 
 #include "aggregator/store/ingest/ingest.h"
@@ -17,7 +20,7 @@
 
 #define BATCHES_AT_ONCE "32"
 #define BYTES_AT_ONCE "8388608"
-#define THINGS_AT_ONCE 50000 /* devices, holders and records; a batch that has more goes alone */
+#define THINGS_AT_ONCE 50000 /* devices, holders and records; a larger batch is stored in a step of its own */
 #define ATTEMPTS 5
 
 /* ---- a push of a held node ------------------------------------------------------------------------------------------------ */
@@ -65,7 +68,8 @@ ingest_held_count(struct ingest *in, struct ingest_result *ret, struct err *err)
 	return db_run(in->db, &stmt, &a, NULL, err);
 }
 
-/* ---- a step of taking them in --------------------------------------------------------------------------------------------- */
+/* ---- releasing held batches
+ * ------------------------------------------------------------------------------------------------ */
 
 struct step {
 	struct ingest in;
@@ -93,7 +97,7 @@ step_fini(struct step *s)
 	dict_fini(&s->in.dict);
 }
 
-/* The node and stream whose turn it is. Stream 0: the node has nothing left; node 0: nobody has. */
+/* The next node and stream to release. Stream 0: the node has no held batch left; node 0: there is no such node. */
 static bool
 choose(struct step *s, const struct held_turn *turn, struct err *err)
 {
@@ -103,17 +107,17 @@ choose(struct step *s, const struct held_turn *turn, struct err *err)
 		"AND b.held_ns IS NOT NULL WHERE s.node_id = n.id ORDER BY b.quarantine_id LIMIT 1), 0), "
 		"(SELECT coalesce(ns_of(max(p.ends_at)), 0) FROM period p WHERE p.status = 'closed') "
 		"FROM node n WHERE n.held AND n.approved_at IS NOT NULL AND n.id <> ALL ($1::bigint[]) ORDER BY n.approved_at, n.id LIMIT 1"};
-	struct db_array left_out;
+	struct db_array skipped;
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 	bool ok;
 
-	db_array_init(&left_out);
+	db_array_init(&skipped);
 	for (size_t i = 0; i < turn->count; i++)
-		array_i64(&left_out, turn->left_out[i]);
-	arg_array(&a, &left_out);
+		array_i64(&skipped, turn->skipped[i]);
+	arg_array(&a, &skipped);
 	ok = db_run(s->in.db, &stmt, &a, &r, err);
-	db_array_fini(&left_out);
+	db_array_fini(&skipped);
 	if (!ok)
 		return false;
 	if (PQntuples(r) == 0)
@@ -196,7 +200,7 @@ load(struct step *s, PGresult **ret, struct err *err)
 		if (!wire_unpack(f->payload, f->len, &f->batch, err))
 			return false;
 		things += f->batch->device_count + f->batch->holder_count + f->batch->record_count;
-		/* A batch that was refused on arrival, or decided since, contributes only its dictionary. */
+		/* A batch refused on arrival, or decided since, only introduces its dictionary. */
 		s->dictionary_only[i] =
 			strcmp(res_text(*ret, (int)i, 3), "unapproved") != 0 || res_bool(*ret, (int)i, 4);
 	}
@@ -226,13 +230,13 @@ judge(struct step *s, const PGresult *rows, struct err *err)
 			        "covers time from %s, before the oldest open month began at %s; its node was approved later",
 			        time_format(f->batch->from_ns, from), time_format(s->open_from_ns, open));
 		if (!dict_note(&s->in, f->batch, &ignored, err) ||
-		    (ignored.kind == ERR_NONE && !dict_keep(&s->in, err)))
+		    (ignored.kind == ERR_NONE && !dict_save(&s->in, err)))
 			return false;
 	}
 	return true;
 }
 
-/* Decisions about batches are in the audit log, one entry for each step; verify accepts no other evidence of them. */
+/* Writes one audit entry per step for its decisions: verify accepts a decision only with an entry. */
 static bool
 write_audit(struct step *s, struct err *err)
 {
@@ -297,7 +301,7 @@ write_outcomes(struct step *s, struct err *err)
 }
 
 static bool
-take_in(struct step *s, struct ingest_result *ret, struct err *err)
+store_step(struct step *s, struct ingest_result *ret, struct err *err)
 {
 	owned(result) PGresult *rows = NULL;
 
@@ -311,7 +315,7 @@ take_in(struct step *s, struct ingest_result *ret, struct err *err)
 	return ingest_move_cursor(&s->in, s->in.next_seq, err) && write_outcomes(s, err) && write_audit(s, err);
 }
 
-/* *ret_node: whose turn it was. */
+/* *ret_node: the node of this step. */
 static bool
 step(struct db *db, const struct held_turn *turn, struct ingest_result *ret, bool *ret_more, int64_t *ret_node,
      struct err *err)
@@ -333,24 +337,24 @@ step(struct db *db, const struct held_turn *turn, struct ingest_result *ret, boo
 		return true;
 	*ret_node = s.in.node_id;
 	*ret_more = true;
-	return (s.in.stream_id == 0 ? finish(&s, err) : take_in(&s, ret, err)) && db_tx_commit(&tx, err);
+	return (s.in.stream_id == 0 ? finish(&s, err) : store_step(&s, ret, err)) && db_tx_commit(&tx, err);
 }
 
 void
 held_turn_fini(struct held_turn *t)
 {
-	mem_free(t->left_out);
+	mem_free(t->skipped);
 	*t = (struct held_turn){0};
 }
 
 /* Rule 6. */
 static void
-leave_out(struct held_turn *turn, int64_t node, const struct err *err)
+skip_node(struct held_turn *turn, int64_t node, const struct err *err)
 {
 	if (turn->count == 0)
 		turn->err = *err;
-	turn->left_out = mem_grow(turn->left_out, turn->count + 1, sizeof(*turn->left_out));
-	turn->left_out[turn->count++] = node;
+	turn->skipped = mem_grow(turn->skipped, turn->count + 1, sizeof(*turn->skipped));
+	turn->skipped[turn->count++] = node;
 }
 
 bool
@@ -370,7 +374,7 @@ store_held_release(struct db *db, struct held_turn *turn, struct ingest_result *
 		err_prefix(err, "batches of an approved node");
 		if (node == 0 || err->kind == ERR_RETRY || err->kind == ERR_UNKNOWN)
 			return false;
-		leave_out(turn, node, err);
+		skip_node(turn, node, err);
 		*ret_more = true;
 		return true;
 	}

@@ -210,7 +210,7 @@ check_known(struct ingest *in, const struct wire_holder *holders, size_t n, iden
 }
 
 bool
-dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n, bool kept, struct err *reason,
+dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n, bool stored, struct err *reason,
                   struct err *err)
 {
 	owned(mem) identity *keys = mem_array(n, sizeof(*keys));
@@ -220,7 +220,7 @@ dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n
 		return true;
 	/* Each new holder is attributed under the policy lock, so their number is limited. An exporter sends each holder once in a spool
 	 * segment: a batch names those that appeared within a push interval, or were there when the segment began. */
-	if (!kept && n > LIMIT_BATCH_HOLDERS) {
+	if (!stored && n > LIMIT_BATCH_HOLDERS) {
 		err_set(reason, ERR_INVALID, "the batch names %zu holders, and may name %d", n, LIMIT_BATCH_HOLDERS);
 		return true;
 	}
@@ -231,7 +231,7 @@ dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n
 	for (size_t i = 0; i < n && reason->kind == ERR_NONE; i++)
 		if (!idmap_find(&in->dict.holder_ids, holders[i].id, &known))
 			dict_holder(&in->dict, &(struct dict_holder){.local = holders[i].id,
-			                                             .kept = kept,
+			                                             .stored = stored,
 			                                             .entry = holder_copy(&holders[i])});
 	return true;
 }
@@ -270,10 +270,10 @@ dict_enter_holders(struct ingest *in, struct err *err)
 			return err_set(err, ERR_RETRY, "the ledger did not return holder %" PRIu32, pending[i]->local);
 		array_i64(&entered.col[0], pending[i]->local);
 		array_i64(&entered.col[1], ids[i]);
-		if (pending[i]->kept)
+		if (pending[i]->stored)
 			array_i64(&gone.col[0], pending[i]->local);
 		pending[i]->holder_id = ids[i];
-		pending[i]->kept = false;
+		pending[i]->stored = false;
 		wire_holder_fini(pending[i]->entry);
 		mem_free(take(pending[i]->entry));
 	}

@@ -97,7 +97,7 @@ lock_stream(struct ingest *in, struct err *err)
 /* Compares the frame with the batch that has its number, an earlier frame of this call or a stored batch. A number inside a
  * loss has no bytes to compare: it counts as the same. */
 static bool
-same_as_known(struct ingest *in, const struct ingest_frame *f, bool *ret_same, struct err *err)
+same_as_stored(struct ingest *in, const struct ingest_frame *f, bool *ret_same, struct err *err)
 {
 	static const struct db_stmt stmt = {"batch sha",
 	                                    "SELECT sha256 = $3 FROM ingest_batch WHERE stream_id = $1 AND seq = $2"};
@@ -125,7 +125,7 @@ check_known(struct ingest *in, const struct ingest_frame *f, struct ingest_resul
 {
 	bool same = false;
 
-	if (!same_as_known(in, f, &same, err))
+	if (!same_as_stored(in, f, &same, err))
 		return false;
 	if (same || f->batch->kind == WIRE_LOSS)
 		return true;
@@ -451,7 +451,7 @@ ingest_alone(struct ingest *in, struct ingest_cache *cache, struct ingest_result
 	/* Two nodes may introduce the same holder or claim the same GPU at the same moment; one of the two pushes is tried again. */
 	for (int attempt = 1;; attempt++) {
 		*ret = (struct ingest_result){0};
-		ingest_forget(in);
+		ingest_frames_reset(in);
 		if (attempt > 1)
 			slice_sums_fini(&in->slice);
 		if (ingest_once(in, ret, err))

@@ -134,7 +134,7 @@ read_frames(struct ingest *in, const struct ingest_request *rq, enum ingest_refu
 }
 
 void
-ingest_forget(struct ingest *in)
+ingest_frames_reset(struct ingest *in)
 {
 	for (size_t i = 0; i < in->count; i++) {
 		struct ingest_frame *f = &in->frames[i];
@@ -144,7 +144,7 @@ ingest_forget(struct ingest *in)
 		mem_free(take(f->holder_id));
 		set_asides_free(take(f->aside), f->aside_count);
 		f->aside_count = 0;
-		f->unsettled = false;
+		f->lacks_rows = false;
 		f->outcome = OUTCOME_DUPLICATE;
 		f->seq = f->last_seq = (int64_t)b->seq;
 		/* Only a loss batch stands for several numbers. */
@@ -166,7 +166,7 @@ ingest_push_new(const struct ingest_request *rq, struct ingest_push **ret, struc
 	*ret_result = (struct ingest_result){.refusal = REFUSAL_OTHER};
 	if (!read_frames(&p->in, rq, &ret_result->refusal, err))
 		return false;
-	ingest_forget(&p->in);
+	ingest_frames_reset(&p->in);
 	*ret_result = (struct ingest_result){0};
 	*ret = take(p);
 	return true;

@@ -7,7 +7,7 @@
 
 /* --- COPY BINARY of records and slices --- */
 
-#define COPY_CHUNK (32u << 10) /* more would only be copied further from the processor */
+#define COPY_CHUNK (32u << 10) /* larger chunks leave the processor's cache */
 #define COPY_SQL                                                                                 \
 	"COPY usage_interval (start_ns, duration_ns, held_ns, used_ns, unmeasured_ns, over_ns, " \
 	"memory_byte_ms, energy_mj, seq, stream_id, node_id, device_id, ticks, units, state, "   \
@@ -68,7 +68,7 @@ smallint_field(uint8_t *p, int64_t v)
 	return put16(put32(p, 2), v);
 }
 
-/* In the order of COPY_SQL; the ranges were checked by wire_check. */
+/* Columns in the order of COPY_SQL; wire_check has checked the ranges. */
 static uint8_t *
 put_row(uint8_t *p, const struct ingest *in, const struct ingest_frame *f, size_t i)
 {
@@ -98,7 +98,7 @@ put_row(uint8_t *p, const struct ingest *in, const struct ingest_frame *f, size_
 	return bigint_field(p, r->sm_measured_ns);
 }
 
-/* Not below 0: number of digits, weight of the first, sign, decimals, digits of base 10000. */
+/* For values >= 0: number of digits, weight of the first, sign, decimals, digits of base 10000. */
 static uint8_t *
 numeric_field(uint8_t *p, int64_t v)
 {
@@ -114,7 +114,7 @@ numeric_field(uint8_t *p, int64_t v)
 	return p;
 }
 
-/* In the order of SLICE_SQL. */
+/* Columns in the order of SLICE_SQL. */
 static uint8_t *
 put_slice(uint8_t *p, const struct slice_row *row, const struct slice_sum *s)
 {
@@ -132,9 +132,9 @@ put_slice(uint8_t *p, const struct slice_row *row, const struct slice_sum *s)
 	return bigint_field(p, s->peak_memory_bytes);
 }
 
-/* A whole chunk goes to the server. */
+/* Sends a full chunk to the server. */
 static bool
-pass_on(struct db *db, struct buf *b, struct err *err)
+flush_chunk(struct db *db, struct buf *b, struct err *err)
 {
 	if (b->len < COPY_CHUNK)
 		return true;
@@ -155,7 +155,7 @@ copy_frame(const struct ingest *in, const struct ingest_frame *f, struct db *db,
 		at = (uint8_t *)buf_reserve(b, ROW_MAX);
 		ASSERT(at != NULL);
 		buf_commit(b, (size_t)(put_row(at, in, f, i) - at));
-		if (!pass_on(db, b, err))
+		if (!flush_chunk(db, b, err))
 			return false;
 	}
 	return true;
@@ -211,7 +211,7 @@ ingest_copy_all(struct db *db, struct ingest_push *const *pushes, size_t n, stru
 	return copy_end(db, &b, err);
 }
 
-/* Those that are marked, by COPY BINARY. */
+/* Writes the marked slices by COPY BINARY. */
 static bool
 ingest_copy_slices(struct db *db, const struct slice_rows *rows, struct err *err)
 {
@@ -227,7 +227,7 @@ ingest_copy_slices(struct db *db, const struct slice_rows *rows, struct err *err
 
 			ASSERT(at != NULL);
 			buf_commit(&b, (size_t)(put_slice(at, row, &row->sums[k]) - at));
-			if (!pass_on(db, &b, err))
+			if (!flush_chunk(db, &b, err))
 				return false;
 		}
 	}
@@ -236,21 +236,22 @@ ingest_copy_slices(struct db *db, const struct slice_rows *rows, struct err *err
 
 /* --- slices of open hours ---
  *
- * The replica that stores all records of a node adds them up as they arrive, and stores the sums of a slice in the transaction that
- * covers its end. Neither slicing nor sealing then reads the records again.
+ * A stream that delivers all records of its node sums them as they arrive, and stores the sums of a slice in the
+ * transaction that covers its end: neither slicing nor sealing then reads the records again.
  *
  * Rules, in order:
- *  1. sums begin where the node has nothing yet: at a slice's beginning that it had not covered, or at that of an hour
- *     that it had not reached. All later records of that slice come forward of what is covered, or behind it
- *  2. what comes forward, from whomever, moves node.covered_until_ns; what comes behind counts node.behind up. Both are
- *     read under the node's lock at each push: unless they are as this stream's last push left them, the sums are dropped
- *  3. sums that do not fit 64 bits, or are too many, or of too long a push, are dropped
- *  4. a slice is stored only if the hour is open and its slices end where this one begins; a slice that is not stored, for
- *     whatever reason, is made from the records (rollup.c)
- *  5. sums are kept between pushes only if the transaction was committed (ingest_cache.c) */
+ *  1. sums start where the node has no records yet: at the start of a slice that it had not covered, or of an hour
+ *     that it had not reached. Later records of that slice lie either after the covered time or before its end (late)
+ *  2. records after the covered time, of any stream, move node.covered_until_ns; late records increment node.behind.
+ *     Both are read under the node's lock at each push: if they differ from this stream's last push, the sums are
+ *     dropped
+ *  3. sums that do not fit 64 bits, too many sums, or sums of too long a push are dropped
+ *  4. a slice is stored only if the hour is open and its slices end where this one begins; any other slice is made
+ *     from the records (rollup.c)
+ *  5. sums survive a push only if its transaction was committed (ingest_cache.c) */
 
 #define SUMS_MAX 20000u
-#define SPAN_MAX (24 * NS_PER_HOUR) /* of one push */
+#define SPAN_MAX (24 * NS_PER_HOUR) /* longest push */
 #define DEVICE_MAX (1u << 24)
 
 void
@@ -268,7 +269,7 @@ clear(struct slice_sums *s)
 	idmap_clear(&s->index);
 }
 
-/* A stream's own numbers, which never change what they mean, and the three words. */
+/* Hash of a record's stream-local numbers, which never change their meaning, and of its three enums. */
 static uint64_t
 key_of(const struct wire_record *r)
 {
@@ -297,7 +298,7 @@ sum_of(struct slice_sums *s, const struct ingest_frame *f, size_t i)
 	return &s->at[s->count++];
 }
 
-/* False: rule 3. A record lies in a quarter-hour, so its own products fit. */
+/* False: rule 3. A record lies within a quarter-hour, so its own products fit. */
 static bool
 add_record(struct slice_sums *s, const struct ingest_frame *f, size_t i)
 {
@@ -371,9 +372,9 @@ finish(struct slice_rows *rows, const struct ingest *in, const struct slice_sums
 	rows->count++;
 }
 
-/* All that this push covers to the end of a slice, an hour at a time; the rest stays. */
+/* Emits every slice that this push completes, an hour at a time; the rest stays in the sums. */
 static bool
-go_on(struct slice_sums *s, const struct ingest *in, int64_t covered_ns, struct slice_rows *rows)
+emit_slices(struct slice_sums *s, const struct ingest *in, int64_t covered_ns, struct slice_rows *rows)
 {
 	for (;;) {
 		int64_t hour_ns = hour_floor(&in->ledger, s->from_ns);
@@ -408,7 +409,7 @@ ingest_slice(struct ingest *in, struct slice_rows *rows)
 	s->begun = s->begun && first_ns >= in->node_had_ns && covered_ns - s->from_ns <= SPAN_MAX;
 	if (!s->begun)
 		return;
-	s->begun = go_on(s, in, covered_ns, rows);
+	s->begun = emit_slices(s, in, covered_ns, rows);
 	s->covered_ns = covered_ns;
 	s->behind = in->node_behind;
 }
@@ -423,9 +424,9 @@ slice_rows_fini(struct slice_rows *rows)
 
 /* --- rule 4 --- */
 
-/* The places of those that were marked. */
+/* Marks the slices that their hours expect next, and returns their positions in rows. */
 static bool
-mark(struct db *db, const struct slice_rows *rows, PGresult **ret, struct err *err)
+mark_slices(struct db *db, const struct slice_rows *rows, PGresult **ret, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"ingest slice mark",
@@ -451,7 +452,7 @@ ingest_slices_store(struct db *db, struct slice_rows *rows, struct err *err)
 
 	if (rows->count == 0)
 		return true;
-	if (!mark(db, rows, &marked, err))
+	if (!mark_slices(db, rows, &marked, err))
 		return false;
 	for (int row = 0; row < PQntuples(marked); row++)
 		rows->at[res_i64(marked, row, 0) - 1].marked = true;
@@ -460,7 +461,7 @@ ingest_slices_store(struct db *db, struct slice_rows *rows, struct err *err)
 
 /* --- sums by workspace at the hour of the record --- */
 
-/* Where the accepted records begin. */
+/* Start of the earliest accepted record. */
 static int64_t
 accepted_from(const struct ingest *in)
 {
@@ -472,7 +473,8 @@ accepted_from(const struct ingest *in)
 	return from_ns;
 }
 
-/* Of all holders of the dictionary, from the first record on, without an end: rules may change at any hour. */
+/* Loads the owners of all holders of the dictionary from the first record on, without an end: rules may change at any
+ * hour. */
 static bool
 load_owners(struct ingest *in, struct err *err)
 {
@@ -516,7 +518,7 @@ load_owners(struct ingest *in, struct err *err)
 	return true;
 }
 
-/* Attribution changes at billing hours, and a record lies in one. */
+/* Attribution changes only at billing hours, and a record lies within one. */
 static int32_t
 owner_at(const struct dict *d, int64_t holder_id, int64_t start_ns)
 {

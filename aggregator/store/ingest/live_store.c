@@ -1,8 +1,9 @@
-/* aggregator/store/ingest/live_store.c - status of nodes: one row per node, replaced by each report; and the figures of the daemon's gauges. */
+/* aggregator/store/ingest/live_store.c - status of nodes: one row per node, replaced by each report; and the values
+ * of the daemon's gauges. */
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/ingest/ingest.h"
 
-/* The node's row, which a status may be the first to mention. */
+/* Makes the node's row: a status may be the first message of a node. */
 static bool
 make_node(struct db *db, const char *name, struct err *err)
 {
@@ -15,10 +16,10 @@ make_node(struct db *db, const char *name, struct err *err)
 	return db_put(db, &stmt, &a, NULL, err);
 }
 
-/* When the message arrived, by the database's clock; the parameter is how many microseconds ago that was. */
+/* Arrival time by the database's clock; the parameter is its age in microseconds. */
 #define ARRIVED(age) "now() - " age "::bigint * interval '1 microsecond'"
 
-/* The usual case: nothing has changed but the time, and the lists are neither sent nor written again. */
+/* The usual case: only the time has changed, and the lists are neither sent nor written again. */
 static bool
 touch(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age_ns, bool *ret_kept, struct err *err)
 {
@@ -46,7 +47,7 @@ touch(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age_n
 	return true;
 }
 
-/* One statement, the same when it runs twice. It need not be on disk before the answer: what is lost is said again. */
+/* One idempotent statement. It need not be on disk before the answer: the next report repeats it. */
 static bool
 replace(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age_ns, bool *ret_node, bool *ret_kept,
         struct err *err)
@@ -87,7 +88,7 @@ replace(struct db *db, const struct live_status *s, int64_t skew_ns, int64_t age
 }
 
 static bool
-keep_errors(struct db *db, const struct live_status *s, int64_t now_ns, struct err *err)
+save_errors(struct db *db, const struct live_status *s, int64_t now_ns, struct err *err)
 {
 	static const struct db_stmt stmt = {"live errors", "SELECT xids_told($1, $2, $3)"};
 	struct db_args a = {0};
@@ -118,15 +119,15 @@ store_status_keep(struct db *db, const struct live_status *s, const struct live_
 	if (!kept && !known &&
 	    (!make_node(db, s->node, err) || !replace(db, s, came->skew_ns, came->age_ns, &known, &kept, err)))
 		return false;
-	if (replaced && kept && !keep_errors(db, s, came->wall_ns, err))
+	if (replaced && kept && !save_errors(db, s, came->wall_ns, err))
 		return false;
 	*ret_kept = kept;
 	return true;
 }
 
-/* $1 tenant, $2 node, $3 the limit of skew. Whose a node is and whose a holder is decides what a tenant sees:
- *  1. of its own nodes every GPU, of others those that it is on
- *  2. everywhere only holders that are its own */
+/* $1 tenant, $2 node, $3 the limit of skew. A tenant sees:
+ *  1. every GPU of its own nodes, and on other nodes the GPUs that it uses
+ *  2. only its own holders */
 static const char list_sql[] =
 	"WITH seen AS (SELECT h.*, coalesce(t.name, '') AS tenant, coalesce(w.name, '') AS workspace FROM live_holder h "
 	"LEFT JOIN workspace w ON w.id = h.workspace_id LEFT JOIN tenant t ON t.id = w.tenant_id "
@@ -200,7 +201,7 @@ store_capacity(struct db *db, void (*each)(void *arg, const struct capacity_row 
 	return true;
 }
 
-/* Nodes with GPUs in service; one that is retired has none. */
+/* Nodes with GPUs in service; a retired node has none. */
 bool
 store_nodes(struct db *db, int64_t now_ns, void (*each)(void *arg, const struct node_row *n), void *arg,
             struct err *err)

@@ -1,4 +1,5 @@
-/* aggregator/store/ingest/quarantine.c - batches in quarantine and GPUs whose records were set aside: the list, one of them, and an operator's decision. */
+/* aggregator/store/ingest/quarantine.c - batches in quarantine and GPUs whose records were set aside: list, content,
+ * and the operator's decision. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,14 +8,14 @@
 
 /* --- list and contents --- */
 
-/* The row that is shown of a batch, or of one GPU's records in it. */
+/* The columns shown for a batch, or for one GPU's records in it. */
 #define QUARANTINE_COLUMNS                                                                                       \
 	"q.id, q.node, q.stream_id AS stream, q.epoch, q.seq, q.last_seq, q.gpu, q.class, q.reason, "            \
 	"rfc3339(at_ns(q.from_ns)) AS \"from\", rfc3339(at_ns(q.to_ns)) AS \"to\", q.records, "                  \
 	"rfc3339(q.received_at) AS received, extract(epoch FROM now() - q.received_at)::bigint AS age_seconds, " \
 	"coalesce(q.decision, 'open') AS decision, q.decided_by, rfc3339(q.decided_at) AS decided, q.decided_why AS why "
 
-#define SHOWN_MAX 100 /* devices, holders and records that are spelt out */
+#define SHOWN_MAX 100 /* devices, holders and records shown in full */
 
 bool
 store_quarantine_json(struct db *db, const struct quarantine_query *q, struct buf *out, struct err *err)
@@ -35,7 +36,7 @@ store_quarantine_json(struct db *db, const struct quarantine_query *q, struct bu
 	return db_run_text(db, sql, &a, &r, err) && res_json_page(r, "batches", q->page.limit, out, err);
 }
 
-/* --- what is in a batch --- */
+/* --- content of a batch --- */
 
 static void
 text_member(struct buf *out, const char *name, const char *text)
@@ -90,7 +91,7 @@ write_records(const struct wire_batch *b, struct buf *out)
 	}
 }
 
-/* What was refused may be anything that a frame can carry. */
+/* The refused content may contain any bytes that a frame can carry. */
 static void
 write_content(const struct wire_batch *b, struct buf *out)
 {
@@ -103,7 +104,8 @@ write_content(const struct wire_batch *b, struct buf *out)
 	buf_char(out, ']');
 }
 
-/* gpu "": the batch itself. ERR_MISSING: no batch of that number was ever in quarantine, or no records of that GPU were set aside. */
+/* gpu "": the whole batch. ERR_MISSING: no batch of that number was ever in quarantine, or no records of that GPU
+ * were set aside. */
 static bool
 quarantine_row(struct db *db, int64_t stream, int64_t seq, const char *gpu, PGresult **ret, struct err *err)
 {
@@ -169,7 +171,7 @@ store_quarantine_show(struct db *db, int64_t stream, int64_t seq, const char *gp
 	    !wire_unpack(bytes.data, bytes.len, &b, err))
 		return false;
 	res_json_row(r, 0, out);
-	/* The members of the row, and then the others. */
+	/* Appends members to the row's JSON object. */
 	ASSERT(out->len > 0 && out->data[out->len - 1] == '}');
 	out->len--;
 	hex_encode(bytes.sha, sizeof(bytes.sha), hex);
@@ -183,14 +185,14 @@ store_quarantine_show(struct db *db, int64_t stream, int64_t seq, const char *gp
 /* --- an operator's decision ---
  *
  * Rules, in order:
- *  1. the stream's row is locked, as by whoever takes batches of it: a decision and a push wait for each other
- *     Batches of a node that is held are released by approving the node
- *  2. the same decision again changes nothing; what was released stays released
- *  3. a batch to release is judged again (ingest_accept.c) as the ledger is now, with the operator's word against rule 3;
- *     what still refuses it is the answer, and nothing has changed. Of an accepted batch only the records of that one GPU are: by
- *     rule 7 of ingest_accept.c
- *  4. its dictionary, records and hours are entered by the same functions that take a push in, and the decision with its
- *     audit entry goes into the same transaction */
+ *  1. the stream's row is locked, as by a push: a decision and a push wait for each other. Batches of a held node are
+ *     released by approving the node
+ *  2. repeating a decision changes nothing; a released batch stays released
+ *  3. a batch to release is judged again (ingest_accept.c) against the ledger as it is now, with rule 3 overruled; if
+ *     it is still refused, the answer says why and nothing changes. In an accepted batch only the records of the
+ *     given GPU are judged, by rule 7 of ingest_accept.c
+ *  4. its dictionary, records and hours are stored by the functions of a push, in one transaction with the decision
+ *     and its audit entry */
 
 #define ATTEMPTS 5
 
@@ -225,7 +227,7 @@ lock_stream(struct ingest *in, bool release, struct err *err)
 		return false;
 	if (PQntuples(r) == 0)
 		return err_set(err, ERR_MISSING, "there is no stream %" PRId64, in->stream_id);
-	/* Its batches are taken in together and in order. */
+	/* Held batches are released together and in order. */
 	if (release && res_bool(r, 0, 5))
 		return err_set(err, ERR_CONFLICT, "its node is held: tollgate node approve %s takes in what it sent",
 		               res_text(r, 0, 6));

@@ -1,12 +1,14 @@
-/* aggregator/store/verify/audit_verify.c - proof of the audit log: its chains and seals, the quota log, and the rows of decisions.
+/* aggregator/store/verify/audit_verify.c - verifies the audit log: its chains and seals, the quota log, and the rows
+ * of decisions.
  *
  * Rules, in order:
- *  1. a chain's links are numbered from 1 without a hole, and the hash of each is over the link before it and its entry
+ *  1. a chain's links are numbered from 1 without a hole, and each link's hash covers the link before it and its
+ *     entry
  *  2. a chain ends where audit_chain says
  *  3. every entry is in a chain, or waits for its seal
  *  4. the journal of rows is a chain of the same kind
- *  5. so are the seals, and the chains, the quota log's and the journal's among them, still have what was sealed
- * The hashes are made here, by none of the functions that made them when they were stored. */
+ *  5. so are the seals, and all chains, including the quota log's and the journal's, still contain the sealed links
+ * The hashes are computed here, not by the functions that computed them when they were stored. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,35 +22,39 @@
 
 typedef char hash_text[2 * SHA256_SIZE + 1];
 
-/* What is proved, in this order; and where a page of it ends. */
-enum proof_phase { PROOF_LINKS, PROOF_EVENTS, PROOF_JOURNAL, PROOF_SEALS, PROOF_PHASES };
+/* The phases, in order; a page ends inside one of them. */
+enum audit_phase { PHASE_LINKS, PHASE_EVENTS, PHASE_JOURNAL, PHASE_SEALS, PHASE_COUNT };
 struct place {
-	enum proof_phase phase;
+	enum audit_phase phase;
 	int64_t chain, seq;
 };
 
-struct proof {
-	struct verify_node node; /* of no node: how differences are told */
+struct audit_check {
+	struct verify_node node; /* without a node: collects the differences */
 	struct verify_report report;
 	struct db *db;
 	struct place at;
-	bool more;      /* of this phase */
-	hash_text hash; /* of the link or seal at hand */
+	bool more;      /* this phase has another page */
+	hash_text hash; /* of the current link or seal */
 	int64_t entries, events, journal, seals, unsealed;
 };
-static void proof_tell(struct proof *p, const char *kind, const char *what, const char *expected, const char *found);
+static void report_difference(struct audit_check *p, const char *kind, const char *what, const char *expected,
+                              const char *found);
 
 /* --- rows of decisions against the quota log ---
  *
- * The log is read as the JSON it is, not by the engine, so that rows can be proved whichever release has logged. Rules, in order:
- *  1. a row that names an event of the page for its verdict has the last verdict of the page with its key: the same decision, would, warn and
- *     rule, it was admitted at the event's time if that verdict admits it, and the bytes at its place are that verdict
- *  2. every verdict of the page has a row that names it or a later one. By both, a row has the last verdict of the whole log
- *  3. rows whose request has ended by an event of the page, and notices of the page that end one, are of each other
- *  4. a row was submitted at the time of its event, and belongs to the workspace that it names
+ * The log is read as JSON, not by the engine, so that rows can be checked whichever release wrote the log. Rules, in
+ * order:
+ *  1. a row that names an event of the page for its verdict has the last verdict of the page with its key: the same
+ *     decision, would, warn and rule; if that verdict admits, it was admitted at the event's time; and the bytes at
+ *     its place are that verdict
+ *  2. every verdict of the page has a row that names it or a later one. Rules 1 and 2 together: a row has the last
+ *     verdict of the whole log
+ *  3. rows whose request was ended by an event of the page match the notices of the page that end a request
+ *  4. a row was submitted at the time of its event, and belongs to the workspace that the event names
  *
- * What is not admitted names a rule that was not met, and releases differ in which of several: any of them is taken. What the rules
- * admit has one. Whether a lease was confirmed and when it was last heard of is not compared. */
+ * A verdict that does not admit names one unmet rule. Releases differ in which of several they name, so any of them
+ * is accepted. Whether and when a lease was confirmed is not compared. */
 
 #define FOUND_MAX 1000
 
@@ -73,7 +79,7 @@ static const struct db_stmt verdicts_stmt = {
 	"UNION ALL (SELECT 'decision ' || v.key || ', verdict_seq', v.seq::text, d.verdict_seq::text FROM v LEFT JOIN decision d ON d.key = v.key "
 	"WHERE d.key IS NULL OR d.verdict_seq <= $1 LIMIT $4) ORDER BY 1"};
 
-/* Rule 3. A row does not change any more once its request has ended. */
+/* Rule 3. A row does not change any more after its request has ended. */
 static const struct db_stmt ends_stmt = {
 	"audit decision ends", PAGE
 	", n AS (SELECT DISTINCT ON (y.key) y.* FROM (SELECT x.v ->> 'id' AS key, e.seq, e.at_ns, w.status, w.why FROM e, json_array_elements(e.o -> 'notices') AS x(v) "
@@ -84,7 +90,7 @@ static const struct db_stmt ends_stmt = {
 	"UNION ALL (SELECT 'decision ' || d.key || ', status', 'not ended', d.status FROM decision d WHERE d.status IN ('ended', 'expired', 'cancelled') "
 	"AND d.changed_seq > $1 AND d.changed_seq <= $3 AND NOT EXISTS (SELECT FROM n WHERE n.key = d.key) LIMIT $4) ORDER BY 1"};
 
-/* Rule 4. A workspace that was not known then is known to no row. */
+/* Rule 4. A workspace unknown at that time has no row. */
 static const struct db_stmt asked_stmt = {
 	"audit decision asked",
 	"SELECT 'decision ' || d.key || ', ' || c.name, c.expected, c.found FROM decision d LEFT JOIN quota_event e ON e.seq = d.submitted_seq "
@@ -94,14 +100,14 @@ static const struct db_stmt asked_stmt = {
 	"WHERE d.submitted_seq > $1 AND d.submitted_seq <= $3 AND $2::bigint IS NOT NULL AND c.expected IS DISTINCT FROM c.found ORDER BY 1 LIMIT $4"};
 
 static bool
-proof_decisions(struct proof *p, int64_t after, int64_t end, bool last, struct err *err)
+check_decisions(struct audit_check *p, int64_t after, int64_t end, bool last, struct err *err)
 {
 	const struct db_stmt *const stmts[] = {&verdicts_stmt, &ends_stmt, &asked_stmt};
 	struct db_args a = {0};
 
 	arg_i64(&a, after);
 	arg_i64(&a, end);
-	arg_i64(&a, last ? INT64_MAX : end); /* what a row names is not behind the end of the log */
+	arg_i64(&a, last ? INT64_MAX : end); /* a row cannot name an event after the end of the log */
 	arg_i64(&a, FOUND_MAX);
 	for (size_t i = 0; i < ARRAY_LEN(stmts); i++) {
 		owned(result) PGresult *r = NULL;
@@ -109,9 +115,9 @@ proof_decisions(struct proof *p, int64_t after, int64_t end, bool last, struct e
 		if (!db_run(p->db, stmts[i], &a, &r, err))
 			return err_prefix(err, "decisions and the quota log");
 		for (int row = 0; row < PQntuples(r); row++)
-			proof_tell(p, "quota-decision", res_text(r, row, 0),
-			           res_null(r, row, 1) ? "none" : res_text(r, row, 1),
-			           res_null(r, row, 2) ? "none" : res_text(r, row, 2));
+			report_difference(p, "quota-decision", res_text(r, row, 0),
+			                  res_null(r, row, 1) ? "none" : res_text(r, row, 1),
+			                  res_null(r, row, 2) ? "none" : res_text(r, row, 2));
 	}
 	return true;
 }
@@ -119,20 +125,20 @@ proof_decisions(struct proof *p, int64_t after, int64_t end, bool last, struct e
 /* --- the quota log replayed ---
  *
  * Rules, in order:
- *  1. events are numbered without a hole, and the hash of each is over the hash before it and all that it says
- *  2. the engine, given the events, has the outcomes that were logged. A later release may tell more of a verdict, and give other advice: members that were not
- *     logged, and those of advice, are not compared (rule 1 has their bytes)
+ *  1. events are numbered without a hole, and each event's hash covers the hash before it and the whole event
+ *  2. the engine, given the events, has the logged outcomes. A later release may add members to a verdict and give
+ *     other advice: members that were not logged, and advice, are not compared (rule 1 covers their bytes)
  *  3. a snapshot is the book after its event
- *  4. the book's row is where the log ends
- *  5. the rows of decisions are what the log says of them, where the log itself is right */
+ *  4. the book's row is at the end of the log
+ *  5. the rows of decisions match the log, where the log itself is right */
 
 #define PAGE_EVENTS 5000
 #define READ_EVENTS 500
 #define SHOWN_BYTES 200
 
 struct replay {
-	struct proof *p;
-	struct quota_book *book; /* NULL: it cannot be replayed further, only hashed */
+	struct audit_check *p;
+	struct quota_book *book; /* NULL: events are only hashed from here on, not replayed */
 	int64_t seq;
 	uint8_t head[SHA256_SIZE];
 	bool log_is_wrong; /* by rule 1, in this page */
@@ -155,7 +161,7 @@ snapshot_text(const PGresult *r, struct buf *out, struct err *err)
 	return hex_decode(res_text(r, 0, SNAPSHOT_STATE), packed, n, err) && gz_expand(packed, n, out, err);
 }
 
-/* What is stored of a snapshot that cannot be read is a difference, not an error of this call. */
+/* An unreadable snapshot is a difference, not an error of this call. */
 static bool
 open_book(struct replay *r, int64_t seq, struct err *err)
 {
@@ -179,7 +185,7 @@ open_book(struct replay *r, int64_t seq, struct err *err)
 		char what[64];
 
 		snprintf(what, sizeof(what), "the snapshot after event %" PRId64, r->seq);
-		proof_tell(r->p, "quota-snapshot", what, "a book", why.text);
+		report_difference(r->p, "quota-snapshot", what, "a book", why.text);
 	}
 	return true;
 }
@@ -206,16 +212,16 @@ check_snapshot(struct replay *r, struct err *err)
 	hex_encode(r->head, SHA256_SIZE, head);
 	snprintf(what, sizeof(what), "the snapshot after event %" PRId64, r->seq);
 	if (strcmp(head, res_text(s, 0, SNAPSHOT_HEAD)) != 0)
-		proof_tell(r->p, "quota-snapshot", what, head, res_text(s, 0, SNAPSHOT_HEAD));
+		report_difference(r->p, "quota-snapshot", what, head, res_text(s, 0, SNAPSHOT_HEAD));
 	quota_book_write(r->book, &now);
 	if (!snapshot_text(s, &state, &why))
-		proof_tell(r->p, "quota-snapshot", what, "a book", why.text);
+		report_difference(r->p, "quota-snapshot", what, "a book", why.text);
 	else if (state.len != now.len || memcmp(buf_text(&state), buf_text(&now), now.len) != 0)
-		proof_tell(r->p, "quota-snapshot", what, "the book that the events make", "another one");
+		report_difference(r->p, "quota-snapshot", what, "the book that the events make", "another one");
 	return true;
 }
 
-/* Rule 2. An event that the engine refuses ends what can be replayed of this page. */
+/* Rule 2. If the engine refuses an event, the rest of this page is not replayed. */
 static void
 check_outcome(struct replay *r, const struct quota_log_entry *e)
 {
@@ -228,7 +234,7 @@ check_outcome(struct replay *r, const struct quota_log_entry *e)
 	buf_init(&told, QUOTA_EVENT_MAX_BYTES);
 	snprintf(what, sizeof(what), "event %" PRId64 " of the quota log, replayed", e->seq);
 	if (!quota_book_step(r->book, e->at_ns, e->event, e->event_len, &o, &why)) {
-		proof_tell(r->p, "quota-replay", what, "an event", why.text);
+		report_difference(r->p, "quota-replay", what, "an event", why.text);
 		quota_book_free(r->book);
 		r->book = NULL;
 		return;
@@ -238,16 +244,16 @@ check_outcome(struct replay *r, const struct quota_log_entry *e)
 		return;
 	while (from < told.len && from < e->outcome_len && told.data[from] == e->outcome[from])
 		from++;
-	/* from a little before they part; bytes that are no UTF-8 any more are written as such */
+	/* starts a little before the first difference; invalid UTF-8 is written as such */
 	from = from > 40 ? from - 40 : 0;
 	snprintf(expected, sizeof(expected), "%s", from < e->outcome_len ? e->outcome + from : "");
 	snprintf(found, sizeof(found), "%s", from < told.len ? buf_text(&told) + from : "");
-	proof_tell(r->p, "quota-replay", what, expected, found);
+	report_difference(r->p, "quota-replay", what, expected, found);
 }
 
 enum { EVENT_SEQ, EVENT_AT, EVENT_ACTOR, EVENT_TEXT, EVENT_OUTCOME, EVENT_HASH, EVENT_SNAPSHOT };
 
-/* Rule 1, then the others. The page before has told what is at or before its end. */
+/* Rule 1, then the others. The page before has reported everything up to its end. */
 static bool
 check_event(struct replay *r, const PGresult *rows, int row, int64_t told_seq, struct err *err)
 {
@@ -268,11 +274,11 @@ check_event(struct replay *r, const PGresult *rows, int row, int64_t told_seq, s
 	quota_log_hash(r->head, &e, r->head);
 	hex_encode(r->head, SHA256_SIZE, computed);
 	if (!again && e.seq != r->seq + 1)
-		proof_tell(r->p, "quota-log", what, number, res_text(rows, row, EVENT_SEQ));
+		report_difference(r->p, "quota-log", what, number, res_text(rows, row, EVENT_SEQ));
 	else if (!again && strcmp(computed, res_text(rows, row, EVENT_HASH)) != 0)
-		proof_tell(r->p, "quota-log", what, res_text(rows, row, EVENT_HASH), computed);
+		report_difference(r->p, "quota-log", what, res_text(rows, row, EVENT_HASH), computed);
 	r->log_is_wrong |= r->p->node.report->counts.differences != count;
-	/* so that one fault is told once */
+	/* go on with the stored hash, so that one fault is reported once */
 	if (!hex_decode(res_text(rows, row, EVENT_HASH), r->head, SHA256_SIZE, err))
 		return false;
 	r->seq = e.seq;
@@ -287,7 +293,7 @@ check_event(struct replay *r, const PGresult *rows, int row, int64_t told_seq, s
 	if (again)
 		return true;
 	r->p->events++;
-	/* what was changed cannot be replayed */
+	/* a changed event cannot be replayed */
 	if (r->book != NULL && r->p->node.report->counts.differences == count)
 		check_outcome(r, &e);
 	return r->book == NULL || !res_bool(rows, row, EVENT_SNAPSHOT) || check_snapshot(r, err);
@@ -310,12 +316,12 @@ check_row(struct replay *r, struct err *err)
 	snprintf(expected, sizeof(expected), "%s %s", PQntuples(row) == 1 ? res_text(row, 0, 0) : "none",
 	         PQntuples(row) == 1 ? res_text(row, 0, 1) : "");
 	snprintf(found, sizeof(found), "%" PRId64 " %s", r->seq, head);
-	proof_tell(r->p, "quota-log", "the end of the quota log", expected, found);
+	report_difference(r->p, "quota-log", "the end of the quota log", expected, found);
 	return true;
 }
 
 static bool
-proof_events(struct proof *p, struct err *err)
+check_events(struct audit_check *p, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"audit events",
@@ -342,7 +348,7 @@ proof_events(struct proof *p, struct err *err)
 	}
 	p->at.seq = r.seq;
 	p->more = rest;
-	if (!r.log_is_wrong && !proof_decisions(p, told, r.seq, !rest, err))
+	if (!r.log_is_wrong && !check_decisions(p, told, r.seq, !rest, err))
 		return false;
 	return rest || check_row(&r, err);
 }
@@ -350,14 +356,14 @@ proof_events(struct proof *p, struct err *err)
 /* --- chains and seals --- */
 
 #define PAGE_LINKS 20000
-#define FOUND_MAX 1000 /* entries in no chain that one answer names */
+#define FOUND_MAX 1000 /* entries without a chain reported in one answer */
 
 static const char no_hash[] = "0000000000000000000000000000000000000000000000000000000000000000";
 
 static void
-proof_tell(struct proof *p, const char *kind, const char *what, const char *expected, const char *found)
+report_difference(struct audit_check *p, const char *kind, const char *what, const char *expected, const char *found)
 {
-	verify_say_text(&p->node, kind, NULL, INT64_MIN, what, expected, found);
+	verify_report_text(&p->node, kind, NULL, INT64_MIN, what, expected, found);
 }
 
 /* --- hashes --- */
@@ -380,7 +386,7 @@ add_number(struct buf *b, int64_t v)
 	add_field(b, text);
 }
 
-/* b begins with room for the hash before. */
+/* b begins with space for the previous hash. */
 static bool
 hash_with(struct buf *b, const char *before, hash_text ret, struct err *err)
 {
@@ -409,7 +415,7 @@ enum {
 	LINK_SEQ,
 	LINK_ENTRY,
 	LINK_HASH,
-	LINK_OWNER, /* the chain that the entry belongs to; NULL: there is no entry */
+	LINK_OWNER, /* the entry's chain; NULL: there is no entry */
 	LINK_AT,
 	LINK_ACTOR,
 	LINK_ACTION,
@@ -441,9 +447,9 @@ hash_entry(const PGresult *r, int row, const char *before, hash_text ret, struct
 	return hash_with(&b, before, ret, err);
 }
 
-/* Rule 2 for a chain whose last link is at hand. */
+/* Rule 2 for a chain whose last link is the current one. */
 static bool
-check_end(struct proof *p, struct err *err)
+check_end(struct audit_check *p, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"audit end",
@@ -463,13 +469,13 @@ check_end(struct proof *p, struct err *err)
 	snprintf(expected, sizeof(expected), "%s %s", res_null(r, 0, 0) ? "none" : res_text(r, 0, 0),
 	         res_text(r, 0, 1));
 	snprintf(found, sizeof(found), "%" PRId64 " %s", p->at.seq, p->hash);
-	proof_tell(p, "audit-head", what, expected, found);
+	report_difference(p, "audit-head", what, expected, found);
 	return true;
 }
 
-/* Rule 1. What is stored of a link that is wrong is taken for the next one, so that one fault is told once. */
+/* Rule 1. The next link is checked against the stored hash even if it is wrong, so that one fault is reported once. */
 static bool
-check_link(struct proof *p, const PGresult *r, int row, struct err *err)
+check_link(struct audit_check *p, const PGresult *r, int row, struct err *err)
 {
 	int64_t chain = res_i64(r, row, LINK_CHAIN), seq = res_i64(r, row, LINK_SEQ);
 	hash_text computed;
@@ -478,20 +484,20 @@ check_link(struct proof *p, const PGresult *r, int row, struct err *err)
 	if (chain != p->at.chain) {
 		if (!check_end(p, err))
 			return false;
-		p->at = (struct place){.phase = PROOF_LINKS, .chain = chain};
+		p->at = (struct place){.phase = PHASE_LINKS, .chain = chain};
 		memcpy(p->hash, no_hash, sizeof(p->hash));
 	}
 	snprintf(what, sizeof(what), "entry %" PRId64 ", number %" PRId64 " in the chain of %.64s",
 	         res_i64(r, row, LINK_ENTRY), seq, chain == 0 ? "the operator" : res_text(r, row, LINK_NAME));
 	if (seq != p->at.seq + 1) {
 		snprintf(number, sizeof(number), "%" PRId64, p->at.seq + 1);
-		proof_tell(p, "audit-removed", what, number, res_text(r, row, LINK_SEQ));
+		report_difference(p, "audit-removed", what, number, res_text(r, row, LINK_SEQ));
 	} else if (res_null(r, row, LINK_OWNER)) {
-		proof_tell(p, "audit-removed", what, "an entry", "none");
+		report_difference(p, "audit-removed", what, "an entry", "none");
 	} else if (!hash_entry(r, row, p->hash, computed, err)) {
 		return false;
 	} else if (strcmp(computed, res_text(r, row, LINK_HASH)) != 0) {
-		proof_tell(p, "audit-changed", what, res_text(r, row, LINK_HASH), computed);
+		report_difference(p, "audit-changed", what, res_text(r, row, LINK_HASH), computed);
 	}
 	p->at.seq = seq;
 	snprintf(p->hash, sizeof(p->hash), "%s", res_text(r, row, LINK_HASH));
@@ -501,7 +507,7 @@ check_link(struct proof *p, const PGresult *r, int row, struct err *err)
 
 /* The hash of the last link of the page before. */
 static bool
-resume_links(struct proof *p, struct err *err)
+resume_links(struct audit_check *p, struct err *err)
 {
 	static const struct db_stmt stmt = {"audit resume",
 	                                    "SELECT encode(hash, 'hex') FROM audit_link WHERE chain = $1 AND seq = $2"};
@@ -521,7 +527,7 @@ resume_links(struct proof *p, struct err *err)
 }
 
 static bool
-check_links(struct proof *p, struct err *err)
+check_links(struct audit_check *p, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"audit links",
@@ -544,9 +550,9 @@ check_links(struct proof *p, struct err *err)
 	return p->more || check_end(p, err);
 }
 
-/* Rule 3, and the ends without a chain of rule 2. */
+/* Rule 3, and rule 2 for ends without a chain. */
 static bool
-check_strays(struct proof *p, struct err *err)
+check_strays(struct audit_check *p, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"audit strays",
@@ -569,7 +575,8 @@ check_strays(struct proof *p, struct err *err)
 	if (!db_run(p->db, &stmt, &a, &r, err) || !db_run(p->db, &waiting, NULL, &n, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
-		proof_tell(p, res_text(r, row, 0), res_text(r, row, 1), res_text(r, row, 2), res_text(r, row, 3));
+		report_difference(p, res_text(r, row, 0), res_text(r, row, 1), res_text(r, row, 2),
+		                  res_text(r, row, 3));
 	p->unsealed = res_i64(n, 0, 0);
 	return true;
 }
@@ -578,7 +585,7 @@ check_strays(struct proof *p, struct err *err)
 
 /* Rule 4. Its links are in its own rows. */
 static bool
-check_journal(struct proof *p, struct err *err)
+check_journal(struct audit_check *p, struct err *err)
 {
 	static const struct db_stmt before = {"journal resume",
 	                                      "SELECT encode(hash, 'hex') FROM row_journal WHERE seq = $1"};
@@ -611,9 +618,9 @@ check_journal(struct proof *p, struct err *err)
 		         res_text(r, row, 0));
 		snprintf(number, sizeof(number), "%" PRId64, p->at.seq + 1);
 		if (res_i64(r, row, 0) != p->at.seq + 1)
-			proof_tell(p, "journal-removed", what, number, res_text(r, row, 0));
+			report_difference(p, "journal-removed", what, number, res_text(r, row, 0));
 		else if (strcmp(computed, res_text(r, row, 1)) != 0)
-			proof_tell(p, "journal-changed", what, res_text(r, row, 1), computed);
+			report_difference(p, "journal-changed", what, res_text(r, row, 1), computed);
 		p->at.seq = res_i64(r, row, 0);
 		snprintf(p->hash, sizeof(p->hash), "%s", res_text(r, row, 1));
 		p->journal++;
@@ -626,9 +633,9 @@ check_journal(struct proof *p, struct err *err)
 
 enum { SEAL_SEQ, SEAL_AT, SEAL_HASH, SEAL_CHAIN, SEAL_HEAD_SEQ, SEAL_HEAD_HASH, SEAL_LINK_HASH };
 
-/* The seal whose rows begin at *row; moves it behind them. */
+/* The seal whose rows begin at *row; advances *row past them. */
 static bool
-check_seal(struct proof *p, const PGresult *r, int *row, struct err *err)
+check_seal(struct audit_check *p, const PGresult *r, int *row, struct err *err)
 {
 	int first = *row;
 	in_place(buf) struct buf b = {0};
@@ -648,8 +655,9 @@ check_seal(struct proof *p, const PGresult *r, int *row, struct err *err)
 			snprintf(what, sizeof(what), "number %s of chain %s, as sealed by seal %s",
 			         res_text(r, *row, SEAL_HEAD_SEQ), res_text(r, *row, SEAL_CHAIN),
 			         res_text(r, first, SEAL_SEQ));
-			proof_tell(p, "audit-seal", what, res_text(r, *row, SEAL_HEAD_HASH),
-			           res_null(r, *row, SEAL_LINK_HASH) ? "none" : res_text(r, *row, SEAL_LINK_HASH));
+			report_difference(p, "audit-seal", what, res_text(r, *row, SEAL_HEAD_HASH),
+			                  res_null(r, *row, SEAL_LINK_HASH) ? "none"
+			                                                    : res_text(r, *row, SEAL_LINK_HASH));
 		}
 	}
 	snprintf(what, sizeof(what), "seal %s", res_text(r, first, SEAL_SEQ));
@@ -657,9 +665,9 @@ check_seal(struct proof *p, const PGresult *r, int *row, struct err *err)
 	if (!hash_with(&b, p->hash, computed, err))
 		return false;
 	if (res_i64(r, first, SEAL_SEQ) != p->at.seq + 1)
-		proof_tell(p, "audit-seal", what, number, res_text(r, first, SEAL_SEQ));
+		report_difference(p, "audit-seal", what, number, res_text(r, first, SEAL_SEQ));
 	else if (strcmp(computed, res_text(r, first, SEAL_HASH)) != 0)
-		proof_tell(p, "audit-seal", what, res_text(r, first, SEAL_HASH), computed);
+		report_difference(p, "audit-seal", what, res_text(r, first, SEAL_HASH), computed);
 	p->at.seq = res_i64(r, first, SEAL_SEQ);
 	snprintf(p->hash, sizeof(p->hash), "%s", res_text(r, first, SEAL_HASH));
 	p->seals++;
@@ -667,7 +675,7 @@ check_seal(struct proof *p, const PGresult *r, int *row, struct err *err)
 }
 
 static bool
-check_seals(struct proof *p, struct err *err)
+check_seals(struct audit_check *p, struct err *err)
 {
 	static const struct db_stmt before = {"audit seal before",
 	                                      "SELECT encode(hash, 'hex') FROM audit_seal WHERE seq = $1"};
@@ -694,9 +702,9 @@ check_seals(struct proof *p, struct err *err)
 	return true;
 }
 
-/* A seal whose hash somebody wrote down. */
+/* Compares a seal with the hash that the caller has recorded. */
 static bool
-check_witness(struct proof *p, const struct audit_proof *q, struct err *err)
+check_witness(struct audit_check *p, const struct audit_verify_query *q, struct err *err)
 {
 	static const struct db_stmt stmt = {"audit witness",
 	                                    "SELECT encode(hash, 'hex') FROM audit_seal WHERE seq = $1"};
@@ -713,15 +721,15 @@ check_witness(struct proof *p, const struct audit_proof *q, struct err *err)
 	found = PQntuples(r) == 1 ? res_text(r, 0, 0) : "none";
 	snprintf(what, sizeof(what), "seal %" PRId64 ", as it was written down", q->witness_seq);
 	if (strcmp(found, q->witness_hash) != 0)
-		proof_tell(p, "audit-seal", what, q->witness_hash, found);
+		report_difference(p, "audit-seal", what, q->witness_hash, found);
 	return true;
 }
 
 /* --- pages --- */
 
-/* A number that ends at the character; moves behind both. */
+/* A number followed by the character end; advances past both. */
 static bool
-take_number(const char **at, char end, int64_t *ret)
+parse_number(const char **at, char end, int64_t *ret)
 {
 	const char *stop = strchr(*at, end);
 	char text[24];
@@ -734,64 +742,66 @@ take_number(const char **at, char end, int64_t *ret)
 	return text_to_i64(text, ret) && *ret >= 0;
 }
 
-static const char *const phases[PROOF_PHASES] = {
-	[PROOF_LINKS] = "links.", [PROOF_EVENTS] = "events.", [PROOF_JOURNAL] = "journal.", [PROOF_SEALS] = "seals."};
+static const char *const phases[PHASE_COUNT] = {
+	[PHASE_LINKS] = "links.", [PHASE_EVENTS] = "events.", [PHASE_JOURNAL] = "journal.", [PHASE_SEALS] = "seals."};
 
 /* "links.CHAIN.SEQ", "events.SEQ", "journal.SEQ" or "seals.SEQ". */
 static bool
 place_parse(const char *text, struct place *ret, struct err *err)
 {
-	*ret = (struct place){.phase = PROOF_LINKS, .chain = -1};
+	*ret = (struct place){.phase = PHASE_LINKS, .chain = -1};
 	if (text == NULL)
 		return true;
-	for (int i = 0; i < PROOF_PHASES; i++) {
+	for (int i = 0; i < PHASE_COUNT; i++) {
 		const char *at = text + strlen(phases[i]);
 
 		if (strncmp(text, phases[i], strlen(phases[i])) != 0)
 			continue;
-		*ret = (struct place){.phase = (enum proof_phase)i};
-		if ((i != PROOF_LINKS || take_number(&at, '.', &ret->chain)) && take_number(&at, '\0', &ret->seq))
+		*ret = (struct place){.phase = (enum audit_phase)i};
+		if ((i != PHASE_LINKS || parse_number(&at, '.', &ret->chain)) && parse_number(&at, '\0', &ret->seq))
 			return true;
 	}
 	return err_set(err, ERR_INVALID, "after: \"%.64s\" is not where a page ended", text);
 }
 
-/* Where the next page begins: in this phase, or in the one after it. */
+/* Sets the start of the next page: in this phase, or in the next one. */
 static void
-write_next(const struct proof *p, struct buf *out)
+write_next(const struct audit_check *p, struct buf *out)
 {
-	if (p->more && p->at.phase == PROOF_LINKS)
-		buf_printf(out, "\"%s%" PRId64 ".%" PRId64 "\"", phases[PROOF_LINKS], p->at.chain, p->at.seq);
+	if (p->more && p->at.phase == PHASE_LINKS)
+		buf_printf(out, "\"%s%" PRId64 ".%" PRId64 "\"", phases[PHASE_LINKS], p->at.chain, p->at.seq);
 	else if (p->more)
 		buf_printf(out, "\"%s%" PRId64 "\"", phases[p->at.phase], p->at.seq);
-	else if (p->at.phase + 1 < PROOF_PHASES)
+	else if (p->at.phase + 1 < PHASE_COUNT)
 		buf_printf(out, "\"%s0\"", phases[p->at.phase + 1]);
 	else
 		buf_str(out, "null");
 }
 
 static bool
-prove(struct proof *p, const struct audit_proof *q, struct err *err)
+check_page(struct audit_check *p, const struct audit_verify_query *q, struct err *err)
 {
 	switch (p->at.phase) {
-	case PROOF_LINKS: return check_links(p, err) && (p->more || check_strays(p, err));
-	case PROOF_EVENTS: return proof_events(p, err);
-	case PROOF_JOURNAL: return check_journal(p, err);
+	case PHASE_LINKS: return check_links(p, err) && (p->more || check_strays(p, err));
+	case PHASE_EVENTS: return check_events(p, err);
+	case PHASE_JOURNAL: return check_journal(p, err);
 	default: return check_seals(p, err) && (p->more || check_witness(p, q, err));
 	}
 }
 
 bool
-store_audit_prove(struct db *db, struct verify_report *report, struct err *err)
+verify_audit_chains(struct db *db, struct verify_report *report, struct err *err)
 {
-	const struct audit_proof all = {0};
-	struct proof p = {.db = db, .node = {.name = "", .report = report}, .at = {.phase = PROOF_LINKS, .chain = -1}};
+	const struct audit_verify_query all = {0};
+	struct audit_check p = {.db = db,
+	                        .node = {.name = "", .report = report},
+	                        .at = {.phase = PHASE_LINKS, .chain = -1}};
 
-	while (p.at.phase < PROOF_PHASES) {
+	while (p.at.phase < PHASE_COUNT) {
 		in_place(db_tx) struct db_tx tx = {0};
 
 		p.more = false;
-		if (!db_tx_begin_read_long(&tx, db, DB_WORK_VERIFY, err) || !prove(&p, &all, err) ||
+		if (!db_tx_begin_read_long(&tx, db, DB_WORK_VERIFY, err) || !check_page(&p, &all, err) ||
 		    !db_tx_commit(&tx, err))
 			return false;
 		if (!p.more)
@@ -801,16 +811,16 @@ store_audit_prove(struct db *db, struct verify_report *report, struct err *err)
 }
 
 bool
-store_audit_verify_json(struct db *db, const struct audit_proof *q, struct buf *out, struct err *err)
+store_audit_verify_json(struct db *db, const struct audit_verify_query *q, struct buf *out, struct err *err)
 {
 	in_place(db_tx) struct db_tx tx = {0};
-	struct proof p = {.db = db, .report = {.out = out}, .node = {.name = ""}};
+	struct audit_check p = {.db = db, .report = {.out = out}, .node = {.name = ""}};
 
 	p.node.report = &p.report;
 	if (!place_parse(q->after, &p.at, err) || !db_tx_begin_read_long(&tx, db, DB_WORK_VERIFY, err))
 		return false;
 	buf_str(out, "{\"differences\":[");
-	if (!prove(&p, q, err))
+	if (!check_page(&p, q, err))
 		return false;
 	buf_printf(out,
 	           "],\"count\":%" PRId64 ",\"left_out\":%" PRId64 ",\"entries\":%" PRId64 ",\"events\":%" PRId64

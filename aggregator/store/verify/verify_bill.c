@@ -1,12 +1,17 @@
-/* aggregator/store/verify/verify_bill.c - closed months of a range: the record of the close, documents, invoice lines, and what has changed since.
+/* aggregator/store/verify/verify_bill.c - closed months of a range: the record of the close, documents, invoice
+ * lines, and changes since.
  *
  * Rules, in order:
- *  1. a month is closed with its record, and the record says what the entry of the audit log says: who, why, what stood against it, hashes
- *  2. every document has the bytes of its SHA-256, and the hashes of all of them, in their order, are the record's output hash
- *  3. every line of every invoice is in the chargeback CSV of its tenant, with the same amounts, and no other line is there
+ *  1. a closed month has its record, and the record matches the entry of the audit log: actor, reason, objections
+ *     overruled, hashes
+ *  2. every document has the bytes of its SHA-256, and the hashes of all of them, in their order, give the record's
+ *     output hash
+ *  3. every line of every invoice is in the chargeback CSV of its tenant with the same amounts, and the CSV has no
+ *     other line
  *  4. totals are the sums of their lines
- *  5. every line is what the month's days, events and prices come to when they are rated a second time (verify_lines.c), unless late_change says
- *     that a correction is to come, or the month was rated by other rules than this program has: then the journal proves it, and it is counted */
+ *  5. every line equals the result of rating the month's days, events and prices a second time (verify_lines.c),
+ *     unless late_change announces a correction, or the month was rated by the rules of another release: such a month
+ *     is only counted, and the journal covers it */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,14 +60,14 @@ check_records(struct verify_node *n, struct err *err)
 	if (!db_tx_begin_read_long(&tx, n->db, DB_WORK_VERIFY, err) || !db_run_text(n->db, close_sql, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
-		verify_say_text(n, res_text(r, row, 0), NULL, INT64_MIN, res_text(r, row, 1), res_text(r, row, 2),
-		                res_text(r, row, 3));
+		verify_report_text(n, res_text(r, row, 0), NULL, INT64_MIN, res_text(r, row, 1), res_text(r, row, 2),
+		                   res_text(r, row, 3));
 	return db_tx_commit(&tx, err);
 }
 
 /* --- rule 2 --- */
 
-/* A document's plain bytes as a file; a table of all tenants as it is put together from theirs. */
+/* A document's plain bytes as a file; a table of all tenants is put together from theirs. */
 static bool
 read_document(struct db *db, const char *month, const char *tenant, const char *format, struct spill_file *ret,
               struct err *err)
@@ -86,14 +91,14 @@ read_document(struct db *db, const char *month, const char *tenant, const char *
 }
 
 static void
-tell_document(struct verify_node *n, const char *month, const char *tenant, const char *format, const char *expected,
-              const char *found)
+report_document(struct verify_node *n, const char *month, const char *tenant, const char *format, const char *expected,
+                const char *found)
 {
 	char what[320];
 
 	snprintf(what, sizeof(what), "%s of period %s, %s%.64s", format, month,
 	         tenant != NULL ? "tenant " : "all tenants", tenant != NULL ? tenant : "");
-	verify_say_text(n, "document", NULL, INT64_MIN, what, expected, found);
+	verify_report_text(n, "document", NULL, INT64_MIN, what, expected, found);
 }
 
 static bool
@@ -127,22 +132,22 @@ check_documents(struct verify_node *n, const char *month, struct err *err)
 		struct err why = {0};
 
 		n->report->counts.documents++;
-		/* Bytes that are no gzip any more are a difference, not the end of the proof. */
+		/* Bytes that are not gzip any more are a difference; the verification goes on. */
 		if (!read_document(n->db, month, tenant, res_text(r, row, 1), &file, &why)) {
-			tell_document(n, month, tenant, res_text(r, row, 1), res_text(r, row, 2), why.text);
+			report_document(n, month, tenant, res_text(r, row, 1), res_text(r, row, 2), why.text);
 			continue;
 		}
 		close(file.fd);
 		hex_encode(file.sha256, SHA256_SIZE, hex);
 		sha256_add(all, file.sha256, SHA256_SIZE);
 		if (strcmp(hex, res_text(r, row, 2)) != 0 || file.plain_len != res_i64(r, row, 3))
-			tell_document(n, month, tenant, res_text(r, row, 1), res_text(r, row, 2), hex);
+			report_document(n, month, tenant, res_text(r, row, 1), res_text(r, row, 2), hex);
 	}
 	sha256_end(all, output);
 	db_array_fini(&order);
 	hex_encode(output, SHA256_SIZE, hex);
 	if (ok && PQntuples(r) > 0 && strcmp(hex, res_text(r, 0, 4)) != 0)
-		tell_document(n, month, NULL, "the output hash", res_text(r, 0, 4), hex);
+		report_document(n, month, NULL, "the output hash", res_text(r, 0, 4), hex);
 	return ok;
 }
 
@@ -150,7 +155,7 @@ check_documents(struct verify_node *n, const char *month, struct err *err)
 
 #define CSV_TABLE "verify_csv"
 
-/* The header names the columns of the table that the document is read into: by PostgreSQL, whose reader of CSV is not ours. */
+/* The CSV header names the columns of the temporary table. PostgreSQL parses the CSV, not our own reader. */
 static bool
 make_table(struct db *db, int fd, struct err *err)
 {
@@ -219,8 +224,8 @@ compare_lines(struct verify_node *n, const char *month, const char *tenant, int 
 		return false;
 	n->report->counts.lines += res_i64(count, 0, 0);
 	for (int row = 0; row < PQntuples(r); row++)
-		verify_say_text(n, "line", NULL, INT64_MIN, res_text(r, row, 0), res_text(r, row, 1),
-		                res_text(r, row, 2));
+		verify_report_text(n, "line", NULL, INT64_MIN, res_text(r, row, 0), res_text(r, row, 1),
+		                   res_text(r, row, 2));
 	return db_tx_commit(&tx, err);
 }
 
@@ -246,16 +251,16 @@ check_lines(struct verify_node *n, const char *month, struct err *err)
 		bool ok;
 
 		if (!res_bool(r, row, 1)) {
-			tell_document(n, month, tenant, document_name(DOCUMENT_CSV), "a document", "");
+			report_document(n, month, tenant, document_name(DOCUMENT_CSV), "a document", "");
 			continue;
 		}
-		/* Rule 2 has told it. */
+		/* Rule 2 has reported it. */
 		if (!read_document(n->db, month, tenant, document_name(DOCUMENT_CSV), &file, &why))
 			continue;
 		ok = compare_lines(n, month, tenant, file.fd, &why);
 		close(file.fd);
 		if (!ok)
-			tell_document(n, month, tenant, document_name(DOCUMENT_CSV), "a chargeback CSV", why.text);
+			report_document(n, month, tenant, document_name(DOCUMENT_CSV), "a chargeback CSV", why.text);
 	}
 	return true;
 }
@@ -263,7 +268,7 @@ check_lines(struct verify_node *n, const char *month, struct err *err)
 /* --- rule 5 --- */
 
 static void
-tell_lines(struct verify_node *n, const PGresult *r)
+report_lines(struct verify_node *n, const PGresult *r)
 {
 	n->report->counts.lines_rated += res_i64(r, 0, 5);
 	for (int row = 0; row < PQntuples(r) && !res_null(r, row, 0); row++) {
@@ -271,7 +276,7 @@ tell_lines(struct verify_node *n, const PGresult *r)
 
 		snprintf(what, sizeof(what), "line %s of invoice %.160s, %s", res_text(r, row, 0), res_text(r, row, 1),
 		         res_text(r, row, 2));
-		verify_say_text(n, "line-rated", NULL, INT64_MIN, what, res_text(r, row, 3), res_text(r, row, 4));
+		verify_report_text(n, "line-rated", NULL, INT64_MIN, what, res_text(r, row, 3), res_text(r, row, 4));
 	}
 }
 
@@ -296,7 +301,8 @@ rate_lines(struct verify_node *n, const char *month, struct err *err)
 		n->report->counts.months_earlier++;
 		return true;
 	}
-	/* What has changed is a correction of the first open month: it is not billed yet, and nothing is wrong. */
+	/* A change after the close is corrected by the first open month: it is not billed yet, so it is no
+	 * difference. */
 	if (res_i64(r, 0, 0) > 0) {
 		n->report->counts.months_changed++;
 		return true;
@@ -305,7 +311,7 @@ rate_lines(struct verify_node *n, const char *month, struct err *err)
 	    !charges_open(n->db, res_i64(r, 0, 1), res_i64(r, 0, 2), false, &days, err) ||
 	    !verify_lines(n->db, month, &found, err))
 		return false;
-	tell_lines(n, found);
+	report_lines(n, found);
 	return db_tx_commit(&tx, err);
 }
 
@@ -335,7 +341,7 @@ verify_bills(struct verify_node *n, struct err *err)
 			char thing[64];
 
 			snprintf(thing, sizeof(thing), "the rest of period %.16s", month);
-			if (!verify_goes_on(n, ok, thing, &why, err))
+			if (!verify_continue(n, ok, thing, &why, err))
 				return err_prefix(err, "period %s", month);
 		}
 	}

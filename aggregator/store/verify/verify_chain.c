@@ -1,20 +1,20 @@
-/* aggregator/store/verify/verify_chain.c - the evidence of a stream, batch by batch in the order of its numbers.
+/* aggregator/store/verify/verify_chain.c - the stored batches of a stream, in the order of their numbers.
  *
  * Rules, in order:
  *  1. numbers have no hole, and end where the stream's cursor and the node's say
- *  2. a batch has the bytes of its SHA-256, whatever became of it and whoever's node sent it. Accepted ones that lie outside the range
- *     asked for are counted instead
- *  3. ranges (batch_range) have no hole either, from number 1 to where stream_anchor says, and what was received in each has its hash;
- *     the journal has the ranges (verify_rows.c)
- *  4. batches are gone where the first range is retired, which the journal and the audit log have, and nowhere else
- *  5. what came after the last range is counted: only rule 2 proves it */
+ *  2. a batch has the bytes of its SHA-256, also in quarantine and of held nodes. Accepted batches outside the
+ *     requested range are only counted
+ *  3. ranges (batch_range) have no hole either, from number 1 to where stream_anchor says, and the batches of each
+ *     range have its hash; the journal covers the ranges (verify_rows.c)
+ *  4. batches are missing only in the first range, if it is retired; the journal and the audit log record that
+ *  5. batches after the last range are counted: only rule 2 covers them */
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/store/verify/verify_ledger.h"
 #include "common/base/digest.h"
 
-#define CHAIN_PAGE 2000 /* the database reads as many payloads at once */
+#define CHAIN_PAGE 2000 /* number of payloads that the database reads at once */
 #define RANGE_PAGE 5000
 
 void
@@ -25,18 +25,18 @@ verify_name_batch(const struct verify_stream *s, int64_t seq, const char *thing,
 
 /* --- ranges --- */
 
-/* The range at hand, and its batches so far. */
+/* The current range, and its batches so far. */
 struct ranges {
 	struct verify_node *node;
 	const struct verify_stream *stream;
 	PGresult *page;
 	int row;
-	bool ended; /* there is no range at hand */
+	bool ended; /* there is no current range */
 	int64_t first, last, batches;
 	bool retired;
 	char hash[2 * SHA256_SIZE + 1];
 	int64_t retired_until; /* the last number of the retired range; 0: there is none */
-	int64_t found;         /* batches of the range at hand */
+	int64_t found;         /* batches of the current range */
 	struct sha256_state *sum;
 };
 
@@ -54,7 +54,7 @@ name_range(const struct ranges *r, const char *thing, char out[256])
 	         r->last, r->stream->epoch, r->stream->id, thing);
 }
 
-/* The next one becomes the one at hand. */
+/* Advances to the next range. */
 static bool
 next_range(struct ranges *r, struct err *err)
 {
@@ -92,12 +92,12 @@ next_range(struct ranges *r, struct err *err)
 	r->sum = sha256_begin();
 	if (r->first != expected) {
 		name_range(r, "where the range begins", what);
-		verify_say(r->node, "batch-range", NULL, INT64_MIN, what, expected, r->first);
+		verify_report_amount(r->node, "batch-range", NULL, INT64_MIN, what, expected, r->first);
 	}
 	return true;
 }
 
-/* Rules 3 and 4 for the range at hand, all of whose batches were seen. */
+/* Rules 3 and 4 for the current range, after all of its batches. */
 static void
 check_range(struct ranges *r)
 {
@@ -108,16 +108,16 @@ check_range(struct ranges *r)
 	hex_encode(sum, sizeof(sum), hex);
 	if (r->found != r->batches) {
 		name_range(r, r->retired ? "batches, which are retired" : "batches", what);
-		verify_say(r->node, "batch-range", NULL, INT64_MIN, what, r->batches, r->found);
+		verify_report_amount(r->node, "batch-range", NULL, INT64_MIN, what, r->batches, r->found);
 	} else if (!r->retired && strcmp(hex, r->hash) != 0) {
 		name_range(r, "what was received", what);
-		verify_say_text(r->node, "batch-range", NULL, INT64_MIN, what, r->hash, hex);
+		verify_report_text(r->node, "batch-range", NULL, INT64_MIN, what, r->hash, hex);
 	}
 }
 
 /* --- batches --- */
 
-/* Columns of a page; those up to VERSION are what a range has of a batch. */
+/* Columns of a page; those up to VERSION are hashed by a range. */
 enum {
 	CHAIN_SEQ,
 	CHAIN_LAST,
@@ -131,10 +131,10 @@ enum {
 	CHAIN_BYTES /* the SHA-256 of the bytes; NULL: they were not read */
 };
 
-/* What a walk along the numbers finds. */
+/* Results of a walk along the numbers. */
 struct chain {
 	int64_t next, covered_ns;
-	int64_t first_ns, last_ns; /* of what was accepted */
+	int64_t first_ns, last_ns; /* of the accepted batches */
 };
 
 static bool
@@ -154,7 +154,7 @@ put_into_range(struct ranges *g, const PGresult *r, int row, struct err *err)
 		return true;
 	}
 	if (seq < g->first)
-		return true; /* between two ranges: told by where the range begins */
+		return true; /* between two ranges: reported where the range begins */
 	g->found++;
 	for (int col = CHAIN_SEQ; col < CHAIN_VERSION; col++) {
 		sha256_add(g->sum, res_text(r, row, col), strlen(res_text(r, row, col)));
@@ -181,8 +181,8 @@ check_bytes(struct verify_node *n, const struct verify_stream *s, const PGresult
 	if (strcmp(res_text(r, row, CHAIN_BYTES), res_text(r, row, CHAIN_SHA)) == 0)
 		return;
 	verify_name_batch(s, res_i64(r, row, CHAIN_SEQ), "SHA-256 of its bytes", what);
-	verify_say_text(n, "batch-bytes", NULL, INT64_MIN, what, res_text(r, row, CHAIN_SHA),
-	                res_text(r, row, CHAIN_BYTES));
+	verify_report_text(n, "batch-bytes", NULL, INT64_MIN, what, res_text(r, row, CHAIN_SHA),
+	                   res_text(r, row, CHAIN_BYTES));
 }
 
 /* Rule 1. */
@@ -196,7 +196,7 @@ chain_batch(struct verify_node *n, struct verify_stream *s, struct chain *c, con
 
 	if (seq != c->next) {
 		verify_name_batch(s, c->next, "its place in the stream", what);
-		verify_say(n, "batch-missing", NULL, INT64_MIN, what, c->next, seq);
+		verify_report_amount(n, "batch-missing", NULL, INT64_MIN, what, c->next, seq);
 	}
 	c->next = res_i64(r, row, CHAIN_LAST) + 1;
 	if (strcmp(status, "quarantined") == 0) {
@@ -224,16 +224,16 @@ check_cursor(struct verify_node *n, const struct verify_stream *s, const struct 
 
 	if (s->next_seq != c->next) {
 		snprintf(what, sizeof(what), "next_seq of epoch %" PRId64, s->epoch);
-		verify_say(n, "cursor", NULL, INT64_MIN, what, c->next, s->next_seq);
+		verify_report_amount(n, "cursor", NULL, INT64_MIN, what, c->next, s->next_seq);
 	}
 	if (s->covered_until_ns != c->covered_ns) {
 		snprintf(what, sizeof(what), "covered_until_ns of epoch %" PRId64, s->epoch);
-		verify_say(n, "cursor", NULL, INT64_MIN, what, c->covered_ns == INT64_MIN ? 0 : c->covered_ns,
-		           s->covered_until_ns == INT64_MIN ? 0 : s->covered_until_ns);
+		verify_report_amount(n, "cursor", NULL, INT64_MIN, what, c->covered_ns == INT64_MIN ? 0 : c->covered_ns,
+		                     s->covered_until_ns == INT64_MIN ? 0 : s->covered_until_ns);
 	}
 }
 
-/* The ends of rules 3 and 4. */
+/* Rules 3 and 4 at the end of the stream. */
 static bool
 end_ranges(struct ranges *g, int64_t anchored_seq, struct err *err)
 {
@@ -248,17 +248,18 @@ end_ranges(struct ranges *g, int64_t anchored_seq, struct err *err)
 	if (anchored_seq != g->last) {
 		snprintf(what, sizeof(what), "where the ranges of epoch %" PRId64 " (stream %" PRId64 ") end", s->epoch,
 		         s->id);
-		verify_say(g->node, "batch-range", NULL, INT64_MIN, what, g->last, anchored_seq);
+		verify_report_amount(g->node, "batch-range", NULL, INT64_MIN, what, g->last, anchored_seq);
 	}
 	if (g->last >= s->next_seq) {
 		snprintf(what, sizeof(what),
 		         "next_seq of epoch %" PRId64 " (stream %" PRId64 "), whose ranges go further", s->epoch,
 		         s->id);
-		verify_say(g->node, "batch-range", NULL, INT64_MIN, what, g->last + 1, s->next_seq);
+		verify_report_amount(g->node, "batch-range", NULL, INT64_MIN, what, g->last + 1, s->next_seq);
 	}
 	if (s->evidence_seq != g->retired_until + 1) {
 		snprintf(what, sizeof(what), "evidence_seq of epoch %" PRId64 " (stream %" PRId64 ")", s->epoch, s->id);
-		verify_say(g->node, "batch-range", NULL, INT64_MIN, what, g->retired_until + 1, s->evidence_seq);
+		verify_report_amount(g->node, "batch-range", NULL, INT64_MIN, what, g->retired_until + 1,
+		                     s->evidence_seq);
 	}
 	return true;
 }
@@ -266,14 +267,14 @@ end_ranges(struct ranges *g, int64_t anchored_seq, struct err *err)
 static bool
 walk_chain(struct verify_node *n, struct verify_stream *s, struct chain *c, int64_t anchored_seq, struct err *err)
 {
-	/* The database hashes what it has: only the hash is sent. */
+	/* The database computes the hash: only the hash is sent. */
 	static const struct db_stmt stmt = {
 		"verify chain",
 		"SELECT seq, last_seq, from_ns, to_ns, records, ns_of(received_at), encode(sha256, 'hex'), exporter_version, status, "
 		"CASE WHEN status <> 'accepted' OR (to_ns > $4 AND from_ns < $5) THEN encode(sha256(payload), 'hex') END "
 		"FROM ingest_batch WHERE stream_id = $1 AND seq >= $2 ORDER BY seq LIMIT $3"};
 	in_place(ranges) struct ranges g = {.node = n, .stream = s};
-	int64_t seq = 1; /* also what lies before the first that is said to be kept */
+	int64_t seq = 1; /* includes batches before the first number that should be stored */
 
 	if (!next_range(&g, err))
 		return false;
@@ -336,21 +337,21 @@ verify_streams(struct verify_node *n, struct err *err)
 		snprintf(s->boot_id, sizeof(s->boot_id), "%s", res_text(r, row, 4));
 		if (!walk_chain(n, s, &c, res_i64(r, row, 6), err))
 			return false;
-		/* What its retired batches covered is not to be seen any more. */
+		/* The time covered by retired batches is not known any more. */
 		if (s->evidence_seq > 1 && c.covered_ns == INT64_MIN)
 			c.covered_ns = s->covered_until_ns;
 		check_cursor(n, s, &c);
 		if (c.covered_ns > covered_ns)
 			covered_ns = c.covered_ns;
-		/* Hours that the batches cover are looked at also where node_hour has none. */
+		/* Hours that the batches cover are checked even if node_hour has none. */
 		if (c.first_ns < n->hours_from_ns)
 			n->hours_from_ns = hour_floor(&n->ledger, c.first_ns);
 		if (c.last_ns > n->hours_until_ns)
 			n->hours_until_ns = hour_ceil(&n->ledger, c.last_ns);
 	}
 	if (covered_ns != n->covered_until_ns)
-		verify_say(n, "cursor", NULL, INT64_MIN, "covered_until_ns of the node",
-		           covered_ns == INT64_MIN ? 0 : covered_ns,
-		           n->covered_until_ns == INT64_MIN ? 0 : n->covered_until_ns);
+		verify_report_amount(n, "cursor", NULL, INT64_MIN, "covered_until_ns of the node",
+		                     covered_ns == INT64_MIN ? 0 : covered_ns,
+		                     n->covered_until_ns == INT64_MIN ? 0 : n->covered_until_ns);
 	return true;
 }

@@ -1,7 +1,9 @@
-/* aggregator/store/verify/verify_charge.c - what folded days are charged as, computed a second time from their sealed hours, and compared row by row.
+/* aggregator/store/verify/verify_charge.c - charges of folded days, recomputed from their sealed hours and compared
+ * row by row.
  *
- * The hours, the reservations and the lend caps are read by statements of this file, and an hour is settled by core/verify_pool: neither
- * charge_input() nor core/classes, which made the rows, has a part in it. Memory holds one pool's hour and the sums of one day. */
+ * The hours, the reservations and the lend caps are read by statements of this file, and an hour is settled by
+ * core/rating/charges_expected.c: neither charge_input() nor core/rating/charge_classes.c, which made the rows, is
+ * used. Memory holds one pool's hour and the sums of one day. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,7 @@ struct fact {
 	enum verify_charge table;
 	char *key;
 	int128 sum[VERIFY_CHARGE_SUMS];
-	bool older; /* a row of pool_day that was billed before it had idle_less_stranded */
+	bool older; /* a row of pool_day billed before the column idle_less_stranded existed */
 };
 struct facts {
 	struct fact *at;
@@ -27,7 +29,7 @@ struct facts {
 
 static const struct {
 	const char *name;
-	/* The stored rows: key columns in the order of key_of(), then the sums. */
+	/* Selects the stored rows: key columns in the order of key_of(), then the sums. */
 	const char *select;
 	const char *const sums[VERIFY_CHARGE_SUMS];
 } tables[VERIFY_CHARGE_TABLES] = {
@@ -83,7 +85,7 @@ compare_facts(const void *a, const void *b)
 	return x->table != y->table ? (x->table < y->table ? -1 : 1) : strcmp(x->key, y->key);
 }
 
-/* Sorted, one row for each key. */
+/* Sorts the rows and merges rows of the same key. */
 static void
 facts_pack(struct facts *f)
 {
@@ -103,7 +105,7 @@ facts_pack(struct facts *f)
 	f->count = kept;
 }
 
-/* What a row is of. In the order of the columns of tables[].select; numbers that a table does not have are 0. */
+/* The key of a row, in the order of the columns of tables[].select; numbers that a table does not have are 0. */
 static void
 key_of(const int64_t pool[3], const char *model, int64_t workspace, int64_t other, const char *profile, int64_t units,
        int64_t sharing, const char *klass, char out[KEY_SIZE])
@@ -120,7 +122,7 @@ key_of(const int64_t pool[3], const char *model, int64_t workspace, int64_t othe
 		         profile[0] != '\0' ? ", " : "", units, sharing, klass[0] != '\0' ? ", " : "", klass);
 }
 
-/* --- the day computed --- */
+/* --- the day recomputed --- */
 
 enum { HOUR, CLUSTER, OWNER, MODEL, BOOK, WORKSPACE, PROFILE, UNITS, USE_SHARING };
 enum { USE_STATES = USE_SHARING + 1, USE_OVER = USE_STATES + 7, USE_ENERGY };
@@ -135,8 +137,8 @@ static const char uses_sql[] =
 	"u.device_id LEFT JOIN gpu_spec g ON g.gpu_id = d.gpu_id AND g.effective @> u.hour "
 	"WHERE u.hour >= $1 AND u.hour < $2 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY 2, 3, 4, 1";
 
-/* Every hour of a folded day is sealed, so a reservation counts whole in each hour that any node has. A cap of the model goes before one of
- * any model; instances weigh what those reserved weigh. */
+/* Every hour of a folded day is sealed, so a reservation counts whole in each hour that any node has. A cap of the
+ * model precedes one of any model; instances weigh as much as reserved ones. */
 static const char rights_sql[] =
 	"SELECT ns_of(h.hour), r.cluster_id, CASE WHEN r.shared THEN 0 ELSE w.tenant_id END, r.model COLLATE \"C\", coalesce((SELECT p.id FROM "
 	"price_book p WHERE p.effective @> h.hour), 0), r.workspace_id, r.profile, coalesce(r.units / r.instances, 5040), r.units * "
@@ -148,10 +150,10 @@ static const char rights_sql[] =
 	"y.effective @> h.hour AND y.model = r.model) THEN r.model ELSE '' END) FROM (SELECT DISTINCT hour FROM node_hour WHERE hour >= $1 AND "
 	"hour < $2) h JOIN reservation r ON r.effective @> h.hour JOIN workspace w ON w.id = r.workspace_id ORDER BY 2, 3, 4, 1";
 
-struct reading {
+struct day_reader {
 	struct verify_node *n;
 	struct facts expected;
-	/* The pool-hour at hand. */
+	/* The current pool-hour. */
 	bool any;
 	int64_t pool[3]; /* price book, cluster, owner */
 	int64_t hour_ns;
@@ -164,7 +166,7 @@ struct reading {
 };
 
 static void
-reading_fini(struct reading *r)
+day_reader_fini(struct day_reader *r)
 {
 	facts_fini(&r->expected);
 	mem_free(r->model);
@@ -177,10 +179,10 @@ reading_fini(struct reading *r)
 }
 
 static void
-take_row(void *arg, const struct verify_pool_row *row)
+add_pool_row(void *arg, const struct verify_pool_row *row)
 {
 	static const char *const classes[] = {"covered", "on-demand", "borrowed"};
-	struct reading *r = arg;
+	struct day_reader *r = arg;
 	const bool charge = row->table == VERIFY_CHARGE_DAY, loan = row->table == VERIFY_LOAN_DAY;
 	char key[KEY_SIZE];
 
@@ -201,10 +203,10 @@ take_row(void *arg, const struct verify_pool_row *row)
 }
 
 static void
-settle(struct reading *r)
+finish_pool_hour(struct day_reader *r)
 {
 	if (r->any)
-		verify_pool_settle(&r->p, take_row, r);
+		verify_pool_settle(&r->p, add_pool_row, r);
 	for (size_t i = 0; i < r->p.use_count; i++)
 		mem_free((void *)(uintptr_t)r->p.uses[i].profile);
 	r->p = (struct verify_pool){.uses = r->p.uses, .rights = r->p.rights};
@@ -234,18 +236,18 @@ compare_places(const PGresult *a, int row_a, const PGresult *b, int row_b)
 }
 
 static bool
-is_at(const struct reading *r, const PGresult *res, int row)
+is_at(const struct day_reader *r, const PGresult *res, int row)
 {
 	return r->any && r->pool[1] == res_i64(res, row, CLUSTER) && r->pool[2] == res_i64(res, row, OWNER) &&
 	       r->hour_ns == res_i64(res, row, HOUR) && strcmp(r->model, res_text(res, row, MODEL)) == 0;
 }
 
 static void
-go_to(struct reading *r, const PGresult *res, int row)
+move_to_pool_hour(struct day_reader *r, const PGresult *res, int row)
 {
 	if (is_at(r, res, row))
 		return;
-	settle(r);
+	finish_pool_hour(r);
 	r->any = true;
 	r->pool[0] = res_i64(res, row, BOOK);
 	r->pool[1] = res_i64(res, row, CLUSTER);
@@ -256,14 +258,14 @@ go_to(struct reading *r, const PGresult *res, int row)
 }
 
 static void
-add_use(struct reading *r)
+add_use(struct day_reader *r)
 {
 	const PGresult *res = r->uses;
 	int128 state[VERIFY_STATES], over, energy;
 	int row = r->use++;
 	char what[256];
 
-	go_to(r, res, row);
+	move_to_pool_hour(r, res, row);
 	snprintf(what, sizeof(what), "sums of usage_hourly: %.100s, workspace %" PRId64, r->model,
 	         res_i64(res, row, WORKSPACE));
 	for (int s = 0; s < VERIFY_STATES; s++)
@@ -289,7 +291,7 @@ add_use(struct reading *r)
 }
 
 static bool
-add_right(struct reading *r, struct err *err)
+add_right(struct day_reader *r, struct err *err)
 {
 	const PGresult *res = r->rights;
 	int row = r->right++;
@@ -298,7 +300,7 @@ add_right(struct reading *r, struct err *err)
 	                         .profile = res_text(res, row, PROFILE),
 	                         .lend_cap = -1};
 
-	go_to(r, res, row);
+	move_to_pool_hour(r, res, row);
 	if (!res_i128(res, row, RIGHT_RESERVED, 0, &x.reserved, err) ||
 	    (!res_null(res, row, RIGHT_CAP) && !res_i128(res, row, RIGHT_CAP, 0, &x.lend_cap, err)))
 		return false;
@@ -307,9 +309,9 @@ add_right(struct reading *r, struct err *err)
 	return true;
 }
 
-/* The next page, where the one at hand is used up. */
+/* Reads the next page when the current one is used up. */
 static bool
-more_uses(struct reading *r, struct err *err)
+more_uses(struct day_reader *r, struct err *err)
 {
 	char fetch[64];
 
@@ -325,7 +327,7 @@ more_uses(struct reading *r, struct err *err)
 }
 
 static bool
-compute(struct reading *r, int64_t from_ns, int64_t until_ns, struct err *err)
+compute(struct day_reader *r, int64_t from_ns, int64_t until_ns, struct err *err)
 {
 	struct db_args a = {0};
 
@@ -346,12 +348,12 @@ compute(struct reading *r, int64_t from_ns, int64_t until_ns, struct err *err)
 		else if (!add_right(r, err))
 			return false;
 	}
-	settle(r);
+	finish_pool_hour(r);
 	facts_pack(&r->expected);
 	return db_script(r->n->db, "CLOSE verify_uses", err);
 }
 
-/* --- the day as it is stored, and the differences --- */
+/* --- the stored day, and the differences --- */
 
 static bool
 load_found(struct verify_node *n, const char *day, struct facts *ret, struct err *err)
@@ -387,7 +389,7 @@ load_found(struct verify_node *n, const char *day, struct facts *ret, struct err
 }
 
 static void
-tell(struct verify_node *n, const char *day, const struct fact *expected, const struct fact *found)
+report_charge(struct verify_node *n, const char *day, const struct fact *expected, const struct fact *found)
 {
 	const struct fact *some = expected != NULL ? expected : found;
 	const char *kind = expected == NULL ? "charge-row-extra"
@@ -403,15 +405,15 @@ tell(struct verify_node *n, const char *day, const struct fact *expected, const 
 			continue;
 		snprintf(what, sizeof(what), "%s of %s, %s: %s", tables[some->table].sums[s], tables[some->table].name,
 		         day, some->key);
-		verify_say(n, kind, NULL, INT64_MIN, what, e, f);
+		verify_report_amount(n, kind, NULL, INT64_MIN, what, e, f);
 	}
-	/* A row of zeros makes no bill, and nobody writes one. */
+	/* A row of zeros is not billed and not written. */
 	for (size_t s = 0; expected == NULL && s < VERIFY_CHARGE_SUMS; s++)
 		if (found->sum[s] != 0)
 			return;
 	if (expected == NULL) {
 		snprintf(what, sizeof(what), "a row of %s, %s: %s", tables[some->table].name, day, some->key);
-		verify_say_text(n, kind, NULL, INT64_MIN, what, "", "a row of zeros");
+		verify_report_text(n, kind, NULL, INT64_MIN, what, "", "a row of zeros");
 	}
 }
 
@@ -425,18 +427,18 @@ compare(struct verify_node *n, const char *day, const struct facts *e, const str
 
 		n->report->counts.charges++;
 		if (order < 0)
-			tell(n, day, &e->at[i++], NULL);
+			report_charge(n, day, &e->at[i++], NULL);
 		else if (order > 0)
-			tell(n, day, NULL, &f->at[j++]);
+			report_charge(n, day, NULL, &f->at[j++]);
 		else
-			tell(n, day, &e->at[i++], &f->at[j++]);
+			report_charge(n, day, &e->at[i++], &f->at[j++]);
 	}
 }
 
 bool
 verify_charges(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns, struct err *err)
 {
-	in_place(reading) struct reading r = {.n = n};
+	in_place(day_reader) struct day_reader r = {.n = n};
 	in_place(facts) struct facts found = {0};
 
 	if (!compute(&r, from_ns, until_ns, err) || !load_found(n, day, &found, err))

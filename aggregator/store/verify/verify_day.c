@@ -1,11 +1,11 @@
-/* aggregator/store/verify/verify_day.c - billing days: the flags that decide what is read of them, and folded days against their sealed hours, by
- * another statement than the one that folds. */
+/* aggregator/store/verify/verify_day.c - billing days: the flags that decide which rows are read, and folded days
+ * against their sealed hours, by a statement other than the one that folds. */
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/store/verify/verify_ledger.h"
 
-/* Columns before the sums: the day, and what the row is of. */
+/* Columns before the sums: the day and the row's key. */
 enum { DAY, WHAT, FIRST_SUM };
 
 #define SUMS(u)                                                                                                     \
@@ -15,7 +15,7 @@ enum { DAY, WHAT, FIRST_SUM };
 	"sum(" u ".sm_active) AS s11, sum(" u ".sm_measured) AS s12, max(" u ".peak_memory_bytes) AS s13"
 #define PAIR(n) "coalesce(h.s" #n ", 0), coalesce(f.s" #n ", 0)"
 
-/* Only what differs comes back. A key is a text, so that nobody and nothing compare like anything else. $1 the day, $2 and $3 its bounds. */
+/* Returns only differences. A key is text, so that NULLs compare like other values. $1 the day, $2 and $3 its bounds. */
 static const char sums_sql[] =
 	"WITH f AS (SELECT concat_ws(', ', 'price book ' || u.price_book_id, 'cluster ' || u.cluster_id, 'owner ' || u.owner_id, "
 	"'workspace ' || u.workspace_id, u.gpu_model, nullif(u.profile, ''), u.units || ' units', 'sharing ' || u.sharing, 'method ' || u.method) "
@@ -32,12 +32,14 @@ static const char sums_sql[] =
 																	    "WHERE (f.s0, f.s1, f.s2, f.s3, f.s4, f.s5, f.s6, f.s7, f.s8, f.s9, f.s10, f.s11, f.s12, f.s13) IS DISTINCT "
 																	    "FROM (h.s0, h.s1, h.s2, h.s3, h.s4, h.s5, h.s6, h.s7, h.s8, h.s9, h.s10, h.s11, h.s12, h.s13) ORDER BY 2";
 
-/* The flags that decide which rows are read, against what is there. One row for each contradiction: kind, what, expected, found.
+/* The flags that decide which rows are read, against the rows. One row for each contradiction: kind, what, expected,
+ * found.
  *  1. every hour of a node lies in a day, and a day begins and ends where the zone says
- *  2. a folded day has sealed and clean hours only
- *  3. a day whose hours were given up has none
- *  4. what is stored of a day is of a day that is there
- *  5. stored sums belong to a node-hour that is sealed, records to a node-hour that is there, and has not given its records up */
+ *  2. a folded day has only sealed and clean hours
+ *  3. a day whose hours were deleted by retention has none
+ *  4. the stored rows of a day belong to an existing day
+ *  5. stored sums belong to a sealed node-hour; records belong to an existing node-hour whose records were not
+ *     retired */
 static const char flags_sql[] =
 	"SELECT 'day-missing', 'a row of billing_day for ' || x.day, 'a row', '' FROM (SELECT DISTINCT (h.hour AT TIME ZONE l.zone)::date AS day "
 	"FROM node_hour h, ledger l WHERE h.hour >= $1 AND h.hour < $2) x WHERE NOT EXISTS (SELECT FROM billing_day b WHERE b.day = x.day) "
@@ -70,9 +72,9 @@ static const char flags_sql[] =
 	"hour_of(start_ns) AS hour FROM usage_interval WHERE start_ns >= ns_of($1) AND start_ns < ns_of($2)) x LEFT JOIN node_hour h ON h.node_id = "
 	"x.node_id AND h.hour = x.hour) i WHERE coalesce(i.retired, true)";
 
-/* Sums that are no whole numbers are told as they are. */
+/* Sums that are not whole numbers are reported as they are. */
 static void
-tell_row(struct verify_node *n, const PGresult *r, int row)
+report_row(struct verify_node *n, const PGresult *r, int row)
 {
 	char what[256];
 
@@ -86,10 +88,10 @@ tell_row(struct verify_node *n, const PGresult *r, int row)
 		snprintf(what, sizeof(what), "%s of usage_daily, %s: %.200s", verify_sum_names[s],
 		         res_text(r, row, DAY), res_text(r, row, WHAT));
 		if (!res_i128(r, row, e, 0, &expected, &why) || !res_i128(r, row, f, 0, &found, &why))
-			verify_say_text(n, "day-changed", NULL, INT64_MIN, what, res_text(r, row, e),
-			                res_text(r, row, f));
+			verify_report_text(n, "day-changed", NULL, INT64_MIN, what, res_text(r, row, e),
+			                   res_text(r, row, f));
 		else if (expected != found)
-			verify_say(n, "day-changed", NULL, INT64_MIN, what, expected, found);
+			verify_report_amount(n, "day-changed", NULL, INT64_MIN, what, expected, found);
 	}
 }
 
@@ -104,12 +106,12 @@ check_flags(struct verify_node *n, struct err *err)
 	if (!db_run_text(n->db, flags_sql, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
-		verify_say_text(n, res_text(r, row, 0), NULL, INT64_MIN, res_text(r, row, 1), res_text(r, row, 2),
-		                res_text(r, row, 3));
+		verify_report_text(n, res_text(r, row, 0), NULL, INT64_MIN, res_text(r, row, 1), res_text(r, row, 2),
+		                   res_text(r, row, 3));
 	return true;
 }
 
-/* In a snapshot of its own: what has become dirty since the list was made is open. */
+/* In a snapshot of its own: a day with hours that became dirty since the list was made is open. */
 static bool
 verify_day(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns, struct err *err)
 {
@@ -132,7 +134,7 @@ verify_day(struct verify_node *n, const char *day, int64_t from_ns, int64_t unti
 	if (!db_run_text(n->db, sums_sql, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
-		tell_row(n, r, row);
+		report_row(n, r, row);
 	n->report->counts.days++;
 	return verify_charges(n, day, from_ns, until_ns, err) && verify_losses(n, day, from_ns, until_ns, err) &&
 	       db_tx_commit(&tx, err);
@@ -153,7 +155,7 @@ load_days(struct verify_node *n, PGresult **ret, struct err *err)
 	       db_run(n->db, &stmt, &a, ret, err) && db_tx_commit(&tx, err);
 }
 
-/* A day is the largest that is in memory. */
+/* At most one day is in memory. */
 bool
 verify_days(struct verify_node *n, struct err *err)
 {
@@ -177,7 +179,7 @@ verify_days(struct verify_node *n, struct err *err)
 		}
 		ok = verify_day(n, day, res_i64(days, row, 1), res_i64(days, row, 2), &why);
 		snprintf(thing, sizeof(thing), "the rest of %s", day);
-		if (!verify_goes_on(n, ok, thing, &why, err))
+		if (!verify_continue(n, ok, thing, &why, err))
 			return err_prefix(err, "day %s", day);
 	}
 	return true;

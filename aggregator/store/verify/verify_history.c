@@ -1,13 +1,15 @@
-/* aggregator/store/verify/verify_history.c - what GPUs were: the rows of gpu_spec against each other, against the audit log, whose chains
- * are proved by themselves, and against the batches of the node that said so.
+/* aggregator/store/verify/verify_history.c - the model history of GPUs: the rows of gpu_spec against each other,
+ * against the audit log, whose chains are verified separately, and against the batches of the reporting node.
  *
  * Rules:
- *  1. the rows of a GPU follow each other without a gap, from ever to ever
- *  2. each but the first is what the last audit entry of its hour says, and the first is what the first entry says was before
+ *  1. the rows of a GPU follow each other without a gap, without a first beginning or a last end
+ *  2. each row but the first matches the last audit entry of its hour, and the first matches the earlier value of the
+ *     first entry
  *  3. an audit entry has its row
  *  4. the short name is the one of the model
- *  5. a row is what some batch of its node said. A word is the model and the memory of the stream's dictionary, in a batch with records of the GPU
- *     that count. Which of several words was the last is not asked: streams come late, and a node that says now this, now that must not stop a close */
+ *  5. a row was reported by some batch of its node. A report is the model and the memory in the stream's dictionary,
+ *     in a batch with counting records of the GPU. The order of several reports is not checked: streams arrive late,
+ *     and a node that alternates between two descriptions must not block a close */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +17,7 @@
 #include "common/base/units.h"
 #include "common/wire/wire.h"
 
-/* GPU, hour, what, expected, found; only what differs. An entry's hour is text, as it was written. */
+/* GPU, hour, what, expected, found; only differences. An entry's hour is text, as it was written. */
 static const char differences_sql[] =
 	"WITH entry AS (SELECT a.id, a.subject, a.after ->> 'from' AS begins, "
 	"concat_ws(', ', a.before ->> 'model', a.before ->> 'gpu_model', (a.before ->> 'memory_bytes') || ' bytes') AS was, "
@@ -51,16 +53,16 @@ verify_histories(struct verify_node *n, struct err *err)
 	    !db_run_text(n->db, differences_sql, NULL, &r, err) || !db_run(n->db, &names, NULL, &models, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
-		verify_say_text(n, "gpu-history", res_text(r, row, 0),
-		                res_null(r, row, 1) ? INT64_MIN : res_i64(r, row, 1), res_text(r, row, 2),
-		                res_text(r, row, 3), res_text(r, row, 4));
+		verify_report_text(n, "gpu-history", res_text(r, row, 0),
+		                   res_null(r, row, 1) ? INT64_MIN : res_i64(r, row, 1), res_text(r, row, 2),
+		                   res_text(r, row, 3), res_text(r, row, 4));
 	for (int row = 0; row < PQntuples(models); row++) {
 		char name[WIRE_MAX_TEXT + 1];
 
 		gpu_model_short(res_text(models, row, 1), name, sizeof(name));
 		if (strcmp(name, res_text(models, row, 2)) != 0)
-			verify_say_text(n, "gpu-history", res_text(models, row, 0), INT64_MIN,
-			                "short name of its model", name, res_text(models, row, 2));
+			verify_report_text(n, "gpu-history", res_text(models, row, 0), INT64_MIN,
+			                   "short name of its model", name, res_text(models, row, 2));
 	}
 	return db_tx_commit(&tx, err);
 }
@@ -68,29 +70,29 @@ verify_histories(struct verify_node *n, struct err *err)
 /* --- rule 5 --- */
 
 void
-verify_said_fini(struct verify_stream *s)
+verify_gpu_entries_fini(struct verify_stream *s)
 {
-	for (size_t i = 0; i < s->said_count; i++) {
-		mem_free(s->said[i].gpu);
-		mem_free(s->said[i].model);
+	for (size_t i = 0; i < s->gpu_entry_count; i++) {
+		mem_free(s->gpu_entries[i].gpu);
+		mem_free(s->gpu_entries[i].model);
 	}
-	mem_free(s->said);
-	s->said = NULL;
-	s->said_count = 0;
+	mem_free(s->gpu_entries);
+	s->gpu_entries = NULL;
+	s->gpu_entry_count = 0;
 }
 
 void
-verify_words_fini(struct verify_node *n)
+verify_models_fini(struct verify_node *n)
 {
-	for (size_t i = 0; i < n->word_count; i++) {
-		mem_free(n->words[i].gpu);
-		mem_free(n->words[i].model);
+	for (size_t i = 0; i < n->gpu_model_count; i++) {
+		mem_free(n->gpu_models[i].gpu);
+		mem_free(n->gpu_models[i].model);
 	}
-	mem_free(n->words);
+	mem_free(n->gpu_models);
 }
 
 void
-verify_words_entries(struct verify_stream *s, const struct wire_batch *b, bool accepted)
+verify_models_dictionary(struct verify_stream *s, const struct wire_batch *b, bool accepted)
 {
 	for (size_t i = 0; i < b->device_count; i++) {
 		const struct wire_device *d = &b->devices[i];
@@ -98,38 +100,39 @@ verify_words_entries(struct verify_stream *s, const struct wire_batch *b, bool a
 
 		if (d->gpu != d->id)
 			continue;
-		while (k < s->said_count && s->said[k].device != d->id)
+		while (k < s->gpu_entry_count && s->gpu_entries[k].device != d->id)
 			k++;
-		if (k == s->said_count) {
-			s->said = mem_grow(s->said, ++s->said_count, sizeof(*s->said));
-			s->said[k] = (struct verify_said){.device = d->id};
+		if (k == s->gpu_entry_count) {
+			s->gpu_entries = mem_grow(s->gpu_entries, ++s->gpu_entry_count, sizeof(*s->gpu_entries));
+			s->gpu_entries[k] = (struct verify_gpu_entry){.device = d->id};
 		} else if (!accepted) {
 			continue;
 		}
-		mem_free(s->said[k].gpu);
-		mem_free(s->said[k].model);
-		s->said[k].gpu = mem_strdup(d->uuid);
-		s->said[k].model = mem_strdup(d->model);
-		s->said[k].memory_bytes = d->memory_bytes;
+		mem_free(s->gpu_entries[k].gpu);
+		mem_free(s->gpu_entries[k].model);
+		s->gpu_entries[k].gpu = mem_strdup(d->uuid);
+		s->gpu_entries[k].model = mem_strdup(d->model);
+		s->gpu_entries[k].memory_bytes = d->memory_bytes;
 	}
 }
 
 static bool
-is_word(const struct verify_word *w, const char *model, int64_t memory_bytes)
+is_model(const struct verify_gpu_model *w, const char *model, int64_t memory_bytes)
 {
 	return strcmp(w->model, model) == 0 && w->memory_bytes == memory_bytes;
 }
 
 static void
-add_word(struct verify_node *n, const struct verify_said *said)
+add_model(struct verify_node *n, const struct verify_gpu_entry *entry)
 {
-	for (size_t i = n->word_count; i-- > 0;)
-		if (strcmp(n->words[i].gpu, said->gpu) == 0 && is_word(&n->words[i], said->model, said->memory_bytes))
+	for (size_t i = n->gpu_model_count; i-- > 0;)
+		if (strcmp(n->gpu_models[i].gpu, entry->gpu) == 0 &&
+		    is_model(&n->gpu_models[i], entry->model, entry->memory_bytes))
 			return;
-	n->words = mem_grow(n->words, n->word_count + 1, sizeof(*n->words));
-	n->words[n->word_count++] = (struct verify_word){.gpu = mem_strdup(said->gpu),
-	                                                 .model = mem_strdup(said->model),
-	                                                 .memory_bytes = said->memory_bytes};
+	n->gpu_models = mem_grow(n->gpu_models, n->gpu_model_count + 1, sizeof(*n->gpu_models));
+	n->gpu_models[n->gpu_model_count++] = (struct verify_gpu_model){.gpu = mem_strdup(entry->gpu),
+	                                                                .model = mem_strdup(entry->model),
+	                                                                .memory_bytes = entry->memory_bytes};
 }
 
 static bool
@@ -145,32 +148,32 @@ has_records_of(const struct verify_stream *s, const struct wire_batch *b, const 
 }
 
 void
-verify_words_batch(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, int64_t seq)
+verify_models_batch(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, int64_t seq)
 {
-	for (size_t i = 0; i < s->said_count; i++)
-		if (has_records_of(s, b, s->said[i].gpu) && !verify_set_aside(s, seq, s->said[i].gpu))
-			add_word(n, &s->said[i]);
+	for (size_t i = 0; i < s->gpu_entry_count; i++)
+		if (has_records_of(s, b, s->gpu_entries[i].gpu) && !verify_set_aside(s, seq, s->gpu_entries[i].gpu))
+			add_model(n, &s->gpu_entries[i]);
 }
 
-/* *ret_some: another word of the GPU; NULL where there is none. */
+/* *ret_other: another report of the GPU; NULL where there is none. */
 static bool
-was_said(const struct verify_node *n, const char *gpu, const char *model, int64_t memory_bytes,
-         const struct verify_word **ret_some)
+was_reported(const struct verify_node *n, const char *gpu, const char *model, int64_t memory_bytes,
+             const struct verify_gpu_model **ret_other)
 {
-	*ret_some = NULL;
-	for (size_t i = 0; i < n->word_count; i++) {
-		if (strcmp(n->words[i].gpu, gpu) != 0)
+	*ret_other = NULL;
+	for (size_t i = 0; i < n->gpu_model_count; i++) {
+		if (strcmp(n->gpu_models[i].gpu, gpu) != 0)
 			continue;
-		*ret_some = &n->words[i];
-		if (is_word(*ret_some, model, memory_bytes))
+		*ret_other = &n->gpu_models[i];
+		if (is_model(*ret_other, model, memory_bytes))
 			return true;
 	}
 	return false;
 }
 
-/* Where evidence was given up, or only a part of it was read, nothing can be said of a GPU without a word. */
+/* If batches were deleted or only part of them was read, a GPU without a report cannot be judged. */
 static bool
-is_all_read(const struct verify_node *n)
+all_batches_read(const struct verify_node *n)
 {
 	for (size_t i = 0; i < n->stream_count; i++)
 		if (n->streams[i].evidence_seq > 1)
@@ -179,7 +182,7 @@ is_all_read(const struct verify_node *n)
 }
 
 bool
-verify_words_check(struct verify_node *n, struct err *err)
+verify_models_check(struct verify_node *n, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"verify specs",
@@ -195,19 +198,20 @@ verify_words_check(struct verify_node *n, struct err *err)
 		const char *gpu = res_text(r, row, 0), *model = res_text(r, row, 1);
 		int64_t memory_bytes = res_i64(r, row, 2);
 		int64_t hour_ns = res_null(r, row, 3) ? INT64_MIN : res_i64(r, row, 3);
-		const struct verify_word *said;
+		const struct verify_gpu_model *other;
 		char expected[WIRE_MAX_TEXT + 64] = "", found[WIRE_MAX_TEXT + 64];
-		bool all = is_all_read(n);
+		bool all = all_batches_read(n);
 
-		if (was_said(n, gpu, model, memory_bytes, &said))
+		if (was_reported(n, gpu, model, memory_bytes, &other))
 			continue;
-		if (!all && (said == NULL || hour_ns < n->from_ns || hour_ns >= n->to_ns))
+		if (!all && (other == NULL || hour_ns < n->from_ns || hour_ns >= n->to_ns))
 			continue;
-		if (said != NULL)
-			snprintf(expected, sizeof(expected), "%s, %" PRId64 " bytes", said->model, said->memory_bytes);
+		if (other != NULL)
+			snprintf(expected, sizeof(expected), "%s, %" PRId64 " bytes", other->model,
+			         other->memory_bytes);
 		snprintf(found, sizeof(found), "%s, %" PRId64 " bytes", model, memory_bytes);
-		verify_say_text(n, "gpu-history", gpu, hour_ns, "gpu_spec: what its node's batches say it is", expected,
-		                found);
+		verify_report_text(n, "gpu-history", gpu, hour_ns, "gpu_spec: what its node's batches say it is",
+		                   expected, found);
 	}
 	return true;
 }

@@ -1,5 +1,5 @@
-/* aggregator/store/verify/verify_hour.c - a node-hour: the records of its batches against usage_interval, and the sums made of
- * them against what is sealed, or what an open hour is read as. */
+/* aggregator/store/verify/verify_hour.c - a node-hour: the records of its batches against usage_interval, and their
+ * sums against the sealed sums, or against those of an open hour. */
 #include <stdio.h>
 #include <string.h>
 
@@ -70,8 +70,8 @@ struct fault_place {
 };
 
 static void
-tell_interval(void *arg, enum verify_fault fault, const struct verify_interval *expected,
-              const struct verify_interval *found)
+report_interval(void *arg, enum verify_fault fault, const struct verify_interval *expected,
+                const struct verify_interval *found)
 {
 	static const char *const kinds[] = {[VERIFY_MISSING] = "interval-missing",
 	                                    [VERIFY_EXTRA] = "interval-extra",
@@ -88,11 +88,11 @@ tell_interval(void *arg, enum verify_fault fault, const struct verify_interval *
 	if (fault != VERIFY_CHANGED) {
 		snprintf(what, sizeof(what), "%s: unit-ns of device %" PRId64 " at start_ns %" PRId64, batch,
 		         some->v[VERIFY_DEVICE], some->v[VERIFY_START]);
-		verify_say(n, kinds[fault], gpu, p->hour->from_ns, what,
-		           fault == VERIFY_EXTRA ? 0 : (int128)some->v[VERIFY_UNITS] * some->v[VERIFY_HELD],
-		           fault == VERIFY_MISSING ? 0
-		                                   : (int128)some->v[VERIFY_UNITS] * some->v[VERIFY_HELD] *
-		                                             (fault == VERIFY_DOUBLED ? 2 : 1));
+		verify_report_amount(n, kinds[fault], gpu, p->hour->from_ns, what,
+		                     fault == VERIFY_EXTRA ? 0 : (int128)some->v[VERIFY_UNITS] * some->v[VERIFY_HELD],
+		                     fault == VERIFY_MISSING ? 0
+		                                             : (int128)some->v[VERIFY_UNITS] * some->v[VERIFY_HELD] *
+		                                                       (fault == VERIFY_DOUBLED ? 2 : 1));
 		return;
 	}
 	for (size_t c = 0; c < VERIFY_COLUMNS; c++) {
@@ -100,11 +100,11 @@ tell_interval(void *arg, enum verify_fault fault, const struct verify_interval *
 			continue;
 		snprintf(what, sizeof(what), "%s: %s of device %" PRId64 " at start_ns %" PRId64, batch,
 		         verify_column_names[c], some->v[VERIFY_DEVICE], some->v[VERIFY_START]);
-		verify_say(n, kinds[fault], gpu, p->hour->from_ns, what, expected->v[c], found->v[c]);
+		verify_report_amount(n, kinds[fault], gpu, p->hour->from_ns, what, expected->v[c], found->v[c]);
 	}
 }
 
-/* Rows that no batch accounts for, up to a place among streams and batches. */
+/* Reports rows without a record in a batch, up to a position of stream and batch. */
 static bool
 pass_rows(struct verify_hour *h, int64_t stream_id, int64_t seq, struct err *err)
 {
@@ -123,7 +123,7 @@ pass_rows(struct verify_hour *h, int64_t stream_id, int64_t seq, struct err *err
 		if (stream > stream_id || (stream == stream_id && res_i64(h->page, h->row, ROW_SEQ) >= seq))
 			return true;
 		i = interval_at(h);
-		tell_interval(&place, VERIFY_EXTRA, NULL, &i);
+		report_interval(&place, VERIFY_EXTRA, NULL, &i);
 	}
 }
 
@@ -136,7 +136,7 @@ push(struct verify_interval **at, size_t *n, const struct verify_interval *i)
 	(*at)[(*n)++] = *i;
 }
 
-/* A record in the ledger's numbers; false where the dictionary has none, which the dictionary check has told or tells. */
+/* Translates a record to the ledger's numbers; false if the dictionary lacks one, which the dictionary check reports. */
 static bool
 translate(const struct verify_stream *s, const struct wire_record *r, struct verify_interval *ret)
 {
@@ -168,7 +168,7 @@ translate(const struct verify_stream *s, const struct wire_record *r, struct ver
 	return true;
 }
 
-/* To the sums of the hour and of its GPU, which must be in service all the while. */
+/* Adds a record to the sums of the hour and of its GPU, which must be in service throughout. */
 static void
 account(struct verify_hour *h, const struct verify_interval *i)
 {
@@ -188,10 +188,10 @@ account(struct verify_hour *h, const struct verify_interval *i)
 	gpu->outside = gpu->outside || !inside;
 }
 
-/* A record of a GPU that the stream has only named is set aside, or something is missing. */
+/* A record of a GPU without a row must be set aside; otherwise it is missing. */
 static void
-tell_untaken(struct verify_hour *h, const struct verify_stream *s, int64_t seq, const char *gpu,
-             const struct wire_record *r)
+report_unstored(struct verify_hour *h, const struct verify_stream *s, int64_t seq, const char *gpu,
+                const struct wire_record *r)
 {
 	char what[256];
 
@@ -201,7 +201,7 @@ tell_untaken(struct verify_hour *h, const struct verify_stream *s, int64_t seq, 
 	         "batch %" PRId64 " of epoch %" PRId64 ": unit-ns of device number %" PRIu32 " at start_ns %" PRId64
 	         ", neither taken nor set aside",
 	         seq, s->epoch, r->device, r->start_ns);
-	verify_say(h->node, "interval-missing", gpu, h->from_ns, what, (int128)r->units * r->held_ns, 0);
+	verify_report_amount(h->node, "interval-missing", gpu, h->from_ns, what, (int128)r->units * r->held_ns, 0);
 }
 
 bool
@@ -223,7 +223,7 @@ verify_records(struct verify_hour *h, struct verify_stream *s, const struct wire
 		if (gpu != NULL && verify_set_aside(s, seq, gpu))
 			continue;
 		if (!translate(s, r, &i)) {
-			tell_untaken(h, s, seq, gpu, r);
+			report_unstored(h, s, seq, gpu, r);
 			continue;
 		}
 		account(h, &i);
@@ -242,7 +242,7 @@ verify_records(struct verify_hour *h, struct verify_stream *s, const struct wire
 		i = interval_at(h);
 		push(&found, &m, &i);
 	}
-	verify_intervals(expected, n, found, m, tell_interval, &place);
+	verify_intervals(expected, n, found, m, report_interval, &place);
 	return true;
 }
 
@@ -279,14 +279,16 @@ check_services(struct verify_hour *h)
 
 	for (size_t i = 0; i < n->gpu_count; i++)
 		if (n->gpus[i].outside)
-			verify_say_text(n, "service", n->gpus[i].uuid, h->from_ns, "records of the GPU",
-			                "in its time in service", "outside it");
+			verify_report_text(n, "service", n->gpus[i].uuid, h->from_ns, "records of the GPU",
+			                   "in its time in service", "outside it");
 	for (size_t k = 0; k < n->service_count; k++) {
 		const struct verify_service *s = &n->services[k];
 
 		if (s->from_ns >= h->from_ns && s->from_ns < h->to_ns && n->gpus[s->gpu].first_ns > s->from_ns)
-			verify_say(n, "service", n->gpus[s->gpu].uuid, h->from_ns, "from_ns of its time in service",
-			           n->gpus[s->gpu].first_ns == INT64_MAX ? 0 : n->gpus[s->gpu].first_ns, s->from_ns);
+			verify_report_amount(n, "service", n->gpus[s->gpu].uuid, h->from_ns,
+			                     "from_ns of its time in service",
+			                     n->gpus[s->gpu].first_ns == INT64_MAX ? 0 : n->gpus[s->gpu].first_ns,
+			                     s->from_ns);
 	}
 }
 
@@ -302,7 +304,7 @@ name_row(const struct verify_row *r, const char *thing, char out[256])
 	         r->device_id, r->holder_id, r->sharing, r->method);
 }
 
-/* What is sealed and clean is read where it is stored; anything else as every reader of an open hour reads it. */
+/* Sealed and clean hours are read from their stored sums; others as every reader of an open hour reads them. */
 static bool
 load_found(struct verify_hour *h, struct verify_rows *ret, struct err *err)
 {
@@ -354,17 +356,17 @@ states_of(const struct verify_row *r)
 }
 
 static void
-tell_lone_row(const struct verify_hour *h, const char *kind, const struct verify_row *row, int128 expected,
-              int128 found)
+report_lone_row(const struct verify_hour *h, const char *kind, const struct verify_row *row, int128 expected,
+                int128 found)
 {
 	char what[256];
 
 	name_row(row, "unit-ns", what);
-	verify_say(h->node, kind, verify_gpu_of(h->node, row->device_id), h->from_ns, what, expected, found);
+	verify_report_amount(h->node, kind, verify_gpu_of(h->node, row->device_id), h->from_ns, what, expected, found);
 }
 
 static void
-tell_changes(const struct verify_hour *h, const struct verify_row *expected, const struct verify_row *found)
+report_changes(const struct verify_hour *h, const struct verify_row *expected, const struct verify_row *found)
 {
 	const char *gpu = verify_gpu_of(h->node, expected->device_id);
 	char what[256];
@@ -373,31 +375,31 @@ tell_changes(const struct verify_hour *h, const struct verify_row *expected, con
 		if (expected->sum[s] == found->sum[s])
 			continue;
 		name_row(expected, verify_sum_names[s], what);
-		verify_say(h->node, "hour-changed", gpu, h->from_ns, what, expected->sum[s], found->sum[s]);
+		verify_report_amount(h->node, "hour-changed", gpu, h->from_ns, what, expected->sum[s], found->sum[s]);
 	}
 	if (expected->workspace_id != found->workspace_id) {
 		name_row(expected, "workspace", what);
-		verify_say_text(h->node, "attribution", gpu, h->from_ns, what,
-		                verify_workspace(h->node, expected->workspace_id),
-		                verify_workspace(h->node, found->workspace_id));
+		verify_report_text(h->node, "attribution", gpu, h->from_ns, what,
+		                   verify_workspace(h->node, expected->workspace_id),
+		                   verify_workspace(h->node, found->workspace_id));
 	}
 }
 
 static void
-tell_row(void *arg, enum verify_fault fault, const struct verify_row *expected, const struct verify_row *found)
+report_row(void *arg, enum verify_fault fault, const struct verify_row *expected, const struct verify_row *found)
 {
 	const struct verify_hour *h = arg;
 
 	(void)fault;
 	if (expected == NULL)
-		tell_lone_row(h, "hour-row-extra", found, 0, states_of(found));
+		report_lone_row(h, "hour-row-extra", found, 0, states_of(found));
 	else if (found == NULL)
-		tell_lone_row(h, "hour-row-missing", expected, states_of(expected), 0);
+		report_lone_row(h, "hour-row-missing", expected, states_of(expected), 0);
 	else
-		tell_changes(h, expected, found);
+		report_changes(h, expected, found);
 }
 
-/* A GPU's own state goes before its node's. */
+/* A GPU's own state precedes its node's. */
 static bool
 in_maintenance(const struct verify_hour *h, size_t gpu)
 {
@@ -413,7 +415,7 @@ in_maintenance(const struct verify_hour *h, size_t gpu)
 	return found != NULL && found->maintenance;
 }
 
-/* In maintenance what nobody holds is down, whatever it was seen as. */
+/* During maintenance, time without a holder is down, whatever was reported. */
 static void
 apply_states(struct verify_hour *h)
 {
@@ -444,20 +446,20 @@ compare_sums(struct verify_hour *h, struct err *err)
 	apply_states(h);
 	if (!verify_owners(n, h->from_ns, &h->expected, err) || !load_found(h, &found, err))
 		return false;
-	verify_rows_compare(&h->expected, &found, tell_row, h);
+	verify_rows_compare(&h->expected, &found, report_row, h);
 	for (size_t i = 0; i < n->gpu_count; i++) {
 		int128 expected = (int128)UNITS_PER_GPU * served_ns(h, i);
 		int128 conserved = verify_rows_conserved(&found, n->gpus[i].gpu_id);
 
 		if (expected != conserved)
-			verify_say(n, "conservation", n->gpus[i].uuid, h->from_ns,
-			           "unit-ns of all states, less clock_adjust, against the time in service", expected,
-			           conserved);
+			verify_report_amount(n, "conservation", n->gpus[i].uuid, h->from_ns,
+			                     "unit-ns of all states, less clock_adjust, against the time in service",
+			                     expected, conserved);
 	}
 	return true;
 }
 
-/* How the hour is kept: sealed and clean, or read as an open one; its records there, or gone. */
+/* State of the hour: sealed and clean, or open; its records stored, or retired. */
 static bool
 load_state(struct verify_hour *h, struct err *err)
 {
@@ -474,17 +476,17 @@ load_state(struct verify_hour *h, struct err *err)
 		return false;
 	h->sliced_until_ns = h->from_ns;
 	if (PQntuples(r) == 0) {
-		verify_say_text(h->node, "hour-missing", NULL, h->from_ns, "the node-hour", "a row", "");
+		verify_report_text(h->node, "hour-missing", NULL, h->from_ns, "the node-hour", "a row", "");
 		return true;
 	}
 	h->stored = res_bool(r, 0, 0);
 	h->retired = res_bool(r, 0, 1);
 	h->pending = res_bool(r, 0, 2);
 	h->sliced_until_ns = res_i64(r, 0, 3);
-	/* One that is not marked is never made again. */
+	/* An hour that is not marked dirty is never sealed again. */
 	if (h->pending && !res_bool(r, 0, 4))
-		verify_say_text(h->node, "hour-flag", NULL, h->from_ns, "a node-hour that is to be made again", "dirty",
-		                "clean");
+		verify_report_text(h->node, "hour-flag", NULL, h->from_ns, "a node-hour that is to be made again",
+		                   "dirty", "clean");
 	return true;
 }
 
@@ -495,7 +497,7 @@ verify_hour(struct verify_node *n, int64_t hour_ns, struct err *err)
 
 	if (!load_state(&h, err))
 		return false;
-	/* What has come for it is on its way into its records: nothing of it says yet what the batches say. */
+	/* Late data is being merged into its records: neither records nor sums match the batches yet. */
 	if (h.pending) {
 		n->report->counts.hours_pending++;
 		return true;

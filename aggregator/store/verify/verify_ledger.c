@@ -1,4 +1,5 @@
-/* aggregator/store/verify/verify_ledger.c - the ledger against its evidence: every node of a range, and the list of differences. */
+/* aggregator/store/verify/verify_ledger.c - compares the ledger with its batches: every node of a range, and the list
+ * of differences. */
 
 #include "aggregator/store/policy/attribute.h"
 #include "aggregator/store/verify/verify.h"
@@ -6,14 +7,14 @@
 #include "common/base/money.h"
 #include "common/conf/json.h"
 
-/* All are counted; so many are told in one answer. */
+/* All differences are counted; at most this many are listed in one answer. */
 #define DIFFERENCES_MAX 10000
 
 /* --- the list --- */
 
 static void
-say(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what, const char *expected,
-    const char *found, const char *difference)
+write_difference(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what,
+                 const char *expected, const char *found, const char *difference)
 {
 	struct verify_report *r = n->report;
 	char hour[TIME_TEXT_SIZE] = "";
@@ -40,20 +41,20 @@ say(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, c
 }
 
 void
-verify_say_text(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what,
-                const char *expected, const char *found)
+verify_report_text(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what,
+                   const char *expected, const char *found)
 {
-	say(n, kind, gpu, hour_ns, what, expected, found, "");
+	write_difference(n, kind, gpu, hour_ns, what, expected, found, "");
 }
 
 void
-verify_say(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what, int128 expected,
-           int128 found)
+verify_report_amount(struct verify_node *n, const char *kind, const char *gpu, int64_t hour_ns, const char *what,
+                     int128 expected, int128 found)
 {
 	char a[DECIMAL_TEXT_SIZE], b[DECIMAL_TEXT_SIZE], c[DECIMAL_TEXT_SIZE];
 
-	say(n, kind, gpu, hour_ns, what, decimal_format(expected, 0, 0, a), decimal_format(found, 0, 0, b),
-	    decimal_format(found - expected, 0, 0, c));
+	write_difference(n, kind, gpu, hour_ns, what, decimal_format(expected, 0, 0, a), decimal_format(found, 0, 0, b),
+	                 decimal_format(found - expected, 0, 0, c));
 }
 
 int128
@@ -65,17 +66,17 @@ verify_amount(struct verify_node *n, const PGresult *r, int row, int col, const 
 
 	if (res_i128(r, row, col, 0, &v, &why))
 		return v;
-	say(n, kind, gpu, hour_ns, what, "a whole number", res_text(r, row, col), "");
+	write_difference(n, kind, gpu, hour_ns, what, "a whole number", res_text(r, row, col), "");
 	return 0;
 }
 
 bool
-verify_goes_on(struct verify_node *n, bool ok, const char *thing, const struct err *why, struct err *err)
+verify_continue(struct verify_node *n, bool ok, const char *thing, const struct err *why, struct err *err)
 {
 	if (ok)
 		return true;
 	if (why->kind == ERR_INVALID || why->kind == ERR_FATAL || why->kind == ERR_CONFLICT) {
-		verify_say_text(n, "unreadable", NULL, INT64_MIN, thing, "rows that can be read", why->text);
+		verify_report_text(n, "unreadable", NULL, INT64_MIN, thing, "rows that can be read", why->text);
 		return true;
 	}
 	*err = *why;
@@ -95,7 +96,7 @@ verify_node_fini(struct verify_node *n)
 	mem_free(n->gpus);
 	mem_free(n->services);
 	mem_free(n->states);
-	verify_words_fini(n);
+	verify_models_fini(n);
 	idmap_fini(&n->gpu_at);
 	idmap_fini(&n->device_gpu);
 	verify_rules_fini(&n->rules);
@@ -174,7 +175,7 @@ load_states(struct verify_node *n, struct err *err)
 	return true;
 }
 
-/* How far the node is accounted for: read in the same snapshot as everything else. */
+/* The end of the node's accounted time, read in the same snapshot as everything else. */
 static bool
 load_node(struct verify_node *n, struct err *err)
 {
@@ -208,13 +209,13 @@ verify_node(struct verify_node *n, struct err *err)
 	n->report->counts.nodes++;
 	from_ns = n->hours_from_ns > n->from_ns ? n->hours_from_ns : n->from_ns;
 	to_ns = n->hours_until_ns < n->to_ns ? n->hours_until_ns : n->to_ns;
-	/* Without its batches an hour can be shown, and not proved. */
+	/* An hour without its batches can be shown, but not verified. */
 	for (; from_ns < n->report->proved_ns && from_ns < to_ns; from_ns += NS_PER_HOUR)
 		n->report->counts.hours_unproved++;
 	for (int64_t hour_ns = from_ns; hour_ns < to_ns; hour_ns += NS_PER_HOUR)
 		if (!verify_hour(n, hour_ns, err))
 			return false;
-	return verify_words_check(n, err) && db_tx_commit(&tx, err);
+	return verify_models_check(n, err) && db_tx_commit(&tx, err);
 }
 
 /* --- the parts --- */
@@ -225,25 +226,25 @@ const char *const verify_part_names[VERIFY_PARTS + 1] = {[VERIFY_ALL] = "all",
                                                          [VERIFY_BILLS] = "bills",
                                                          [VERIFY_ROWS] = "rows"};
 
-/* A proof of a range, step by step. */
-struct verifying {
+/* The verification of a range, step by step. */
+struct verify_run {
 	struct db *db;
 	struct verify_report report;
 	int64_t from_ns, to_ns;
-	bool of_close;         /* by the login that writes what is derived, which may not read tokens */
-	verify_progress *tell; /* NULL: nobody wants to know */
+	bool of_close;             /* run by the login that writes derived tables, which may not read tokens */
+	verify_progress *progress; /* NULL: no progress is reported */
 	void *arg;
 	int64_t done, total;
 };
 
 static bool
-step(struct verifying *v, const char *name, struct err *err)
+step(struct verify_run *v, const char *name, struct err *err)
 {
-	return v->tell == NULL || v->tell(v->arg, v->done++, v->total, name, err);
+	return v->progress == NULL || v->progress(v->arg, v->done++, v->total, name, err);
 }
 
 static bool
-verify_nodes(struct verifying *v, const char *name, struct err *err)
+verify_nodes(struct verify_run *v, const char *name, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"verify nodes", "SELECT id, name FROM node WHERE $1::text IS NULL OR name = $1 ORDER BY name"};
@@ -272,7 +273,7 @@ verify_nodes(struct verifying *v, const char *name, struct err *err)
 		if (!step(v, n.name, err) || !db_ledger_get(v->db, &n.ledger, err))
 			return false;
 		ok = verify_node(&n, &why);
-		if (!verify_goes_on(&n, ok, "the rest of the node", &why, err))
+		if (!verify_continue(&n, ok, "the rest of the node", &why, err))
 			return err_prefix(err, "node %s", n.name);
 	}
 	return true;
@@ -290,14 +291,14 @@ run_steps(struct verify_node *n, const struct verify_step *steps, size_t count, 
 		struct err why = {0};
 		bool ok = steps[i].run(n, &why);
 
-		if (!verify_goes_on(n, ok, steps[i].name, &why, err))
+		if (!verify_continue(n, ok, steps[i].name, &why, err))
 			return false;
 	}
 	return true;
 }
 
 static bool
-run_part(struct verifying *v, enum verify_part part, const char *node, struct err *err)
+run_part(struct verify_run *v, enum verify_part part, const char *node, struct err *err)
 {
 	static const struct verify_step days[] = {{"gpu_spec", verify_histories},
 	                                          {"meter_event", verify_event_owners},
@@ -324,7 +325,7 @@ run_part(struct verifying *v, enum verify_part part, const char *node, struct er
 }
 
 static bool
-run_parts(struct verifying *v, enum verify_part part, const char *node, struct err *err)
+run_parts(struct verify_run *v, enum verify_part part, const char *node, struct err *err)
 {
 	if (node != NULL || part != VERIFY_ALL)
 		return run_part(v, node != NULL ? VERIFY_NODES : part, node, err);
@@ -335,9 +336,9 @@ run_parts(struct verifying *v, enum verify_part part, const char *node, struct e
 	return true;
 }
 
-/* While holders are being attributed again, the ledger does not say yet what the rules say. */
+/* While holders are being attributed again, the ledger does not match the rules yet. */
 static bool
-begin(struct verifying *v, struct err *err)
+begin(struct verify_run *v, struct err *err)
 {
 	static const struct db_stmt stmt = {"verify proved", "SELECT evidence_from_ns FROM ledger"};
 	owned(result) PGresult *r = NULL;
@@ -390,7 +391,7 @@ write_counts(const struct verify_report *r, struct buf *out)
 bool
 store_verify_json(struct db *db, const struct verify_query *q, struct buf *out, struct err *err)
 {
-	struct verifying v = {.db = db, .report = {.out = out}};
+	struct verify_run v = {.db = db, .report = {.out = out}};
 	char from[TIME_TEXT_SIZE], to[TIME_TEXT_SIZE], proved[TIME_TEXT_SIZE];
 	struct db_ledger l;
 
@@ -412,7 +413,7 @@ store_verify_json(struct db *db, const struct verify_query *q, struct buf *out, 
 }
 
 bool
-store_verify_month(struct db *db, const char *month, verify_progress *tell, void *arg, struct verify_counts *ret,
+store_verify_month(struct db *db, const char *month, verify_progress *progress, void *arg, struct verify_counts *ret,
                    struct buf *out, struct err *err)
 {
 	static const struct db_stmt stmt = {
@@ -420,7 +421,7 @@ store_verify_month(struct db *db, const char *month, verify_progress *tell, void
 		"SELECT ns_of(p.ends_at), ns_of(least(p.starts_at, (SELECT min(q.starts_at) FROM period q JOIN late_change l ON l.month = q.month))), "
 		"ns_of(least(p.starts_at, (SELECT min(q.starts_at) FROM period q JOIN billing_day b ON b.starts_at >= q.starts_at AND b.starts_at < q.ends_at "
 		"WHERE q.status = 'closed' AND NOT b.hours_gone))), ns_of(p.starts_at) FROM period p WHERE p.month = $1"};
-	struct verifying v = {.db = db, .report = {.out = out}, .tell = tell, .arg = arg};
+	struct verify_run v = {.db = db, .report = {.out = out}, .progress = progress, .arg = arg};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 	int64_t starts_ns;
@@ -436,7 +437,7 @@ store_verify_month(struct db *db, const char *month, verify_progress *tell, void
 	buf_char(out, '[');
 	if (!begin(&v, err))
 		return false;
-	/* Of months before it, what has lost its batches cannot change any more. */
+	/* Months before it whose batches were deleted cannot change any more. */
 	starts_ns = res_i64(r, 0, 3);
 	v.from_ns = v.report.proved_ns < starts_ns ? v.report.proved_ns : starts_ns;
 	if (res_i64(r, 0, 1) > v.from_ns)
@@ -445,7 +446,7 @@ store_verify_month(struct db *db, const char *month, verify_progress *tell, void
 		return false;
 	v.from_ns = res_i64(r, 0, 2);
 	if (!run_part(&v, VERIFY_BILLS, NULL, err) || !run_part(&v, VERIFY_ROWS, NULL, err) ||
-	    !step(&v, "audit log", err) || !store_audit_prove(db, &v.report, err))
+	    !step(&v, "audit log", err) || !verify_audit_chains(db, &v.report, err))
 		return false;
 	buf_char(out, ']');
 	*ret = v.report.counts;

@@ -1,27 +1,31 @@
-/* aggregator/store/verify/verify_lines.c - the lines of a closed month, rated a second time: in the database, in numeric, as sets, and by no
- * function that wrote them. From the days that verify_day.c and verify_charge.c prove, events of other meters, one-off charges and credits,
- * and price books, to every column of a line that is money, hours or a price.
+/* aggregator/store/verify/verify_lines.c - the lines of a closed month, rated a second time: in the database, in
+ * numeric, as sets, and without the functions that wrote them. The input is the days that verify_day.c and
+ * verify_charge.c have checked, events of other meters, one-off charges and credits, and price books; the result is
+ * every column of a line that is money, hours or a price.
  *
- * The rules are those of core/rating/rating.h, core/rating/shared_cost.h and core/rating/correction.h; "R3" below is rule 3 of rating.h. In order:
- *  1. facts: what became of each reservation, kind by kind of what was reserved; then idle nodes, meters, one-off amounts, energy
- *  2. kinds: facts that are priced alike. Each kind is priced once, and the columns of its line (R1) are hashed to the line's id
+ * The rules are those of core/rating/rating.h, core/rating/shared_cost.h and core/rating/correction.h; "R3" below is
+ * rule 3 of rating.h. In order:
+ *  1. facts: the use of each reservation, by kind of reserved device; then idle nodes, meters, one-off amounts,
+ *     energy
+ *  2. kinds: facts that are priced alike. Each kind is priced once, and the columns of its line (R1) are hashed to
+ *     the line's id
  *  3. cells: the days of a line, or of a reservation's part, quantised once (R2, R4)
  *  4. lines: sums of their days (R5), and their cents (R6)
- *  5. what was billed of a line is its line and all corrections of it since (correction.h 1): that is the line as it is computed now, and every
- *     one of those rows has the line's price, version and names
+ *  5. the billed amount of a line is its line and all later corrections of it (correction.h 1): it must equal the
+ *     recomputed line, and every one of those rows has the line's price, version and names
  *
- * Nothing leaves the database but the differences. Temporary tables carry the result of one step to the next, because what the planner
- * knows of the rows of each is what makes the next one fast; they are gone at the end, whatever it was. Texts for which there is no rule
- * (description) are not compared. */
+ * Only the differences leave the database. Temporary tables carry the result of one step to the next, because the
+ * planner needs their statistics to make the next step fast; they are dropped at the end in every case. Texts without
+ * a rule (description) are not compared. */
 #include "aggregator/store/rollup/charges.h"
 #include "aggregator/store/verify/verify_ledger.h"
 
 #define SQL_MAX (64u << 10) /* of one statement */
 
-/* One clause a line: the formatter would indent what follows a macro. */
+/* One clause per line: the formatter would indent the lines after a macro. */
 /* clang-format off */
 
-/* The days of the month that are stored, and those that are not, which the caller has charged into open_... (charges.h). */
+/* The stored days of the month, and the others, which the caller has charged into open_... (charges.h). */
 #define DAYS_OF(table)                                                                                            \
 	"(SELECT c.* FROM verify_month m JOIN " table " c ON c.day >= m.first AND c.day < m.until WHERE c.day "   \
 	"NOT IN (SELECT b.day FROM billing_day b WHERE b.dirty) UNION ALL SELECT c.* FROM verify_month m JOIN "   \
@@ -32,15 +36,15 @@
 	a ".day = " b ".day AND coalesce(" a ".price_book_id, 0) = coalesce(" b ".price_book_id, 0) AND " a            \
 	  ".cluster_id = " b ".cluster_id AND coalesce(" a ".owner_id, 0) = coalesce(" b ".owner_id, 0) AND " a        \
 	  ".gpu_model = " b ".gpu_model"
-/* Of what lies from `at` on and is `n` long: how much is between lo and hi. */
+/* The part of [at, at + n) that lies between lo and hi. */
 #define BETWEEN(at, n) "greatest(0, least(x.hi, " at " + " n ") - greatest(x.lo, " at "))"
 /* Unit-nanoseconds of 10^-9 GPU-hours; of 10^-9 instance-hours it is the instance's units x 3600. */
 #define NGH "18144000::numeric"
-/* x / n half to even, of whole numbers that are not negative: no quotient is rounded on the way. */
+/* x / n half to even, of whole numbers >= 0: no quotient is rounded on the way. */
 #define HALF_EVEN(x, n)                                                                                                \
 	"(div(2 * (" x ") + " n ", 2 * " n ") - CASE WHEN mod(2 * (" x ") + " n ", 2 * " n ") = 0 AND mod(div(2 * (" x \
 	") + " n ", 2 * " n "), 2) = 1 THEN 1 ELSE 0 END)"
-/* To a whole number, of any decimal. */
+/* Rounds a decimal to a whole number. */
 #define WHOLE(x)                                                                                                       \
 	"(floor((" x ") + 0.5) - CASE WHEN (" x ") + 0.5 = floor((" x ") + 0.5) AND mod(floor((" x ") + 0.5), 2) <> "  \
 	"0 THEN 1 ELSE 0 END)"
@@ -51,11 +55,12 @@ static const char month_sql[] =
 	"CREATE TEMP TABLE verify_month ON COMMIT DROP AS "
 	"SELECT p.month, p.starts_at, p.ends_at, l.zone, (p.starts_at AT TIME ZONE l.zone)::date AS first, "
 	"(p.ends_at AT TIME ZONE l.zone)::date AS until, "
-	/* R7: of lines without a price, that of the month's newest book */
+	/* R7: lines without a price have the currency of the month's newest book */
 	"coalesce((SELECT b.currency FROM price_book b WHERE b.effective && tstzrange(p.starts_at, p.ends_at) ORDER BY b.id DESC LIMIT 1), "
 	"'EUR') AS currency FROM period p, ledger l WHERE p.month = $1";
 
-/* All that a price or a line is decided by (kind to unit), and how much it was. Nothing is NULL: what a kind does not have is '' or 0. */
+/* The columns that decide a price or a line (kind to unit), and the amount. Nothing is NULL: missing values are '' or
+ * 0. */
 static const char facts_sql[] =
 	"CREATE TEMP TABLE verify_fact ("
 	"kind text, book bigint, cluster integer, tenant integer, workspace integer, model text, profile text, units integer, "
@@ -68,7 +73,7 @@ static const char facts_sql[] =
 	"reserved_profile, reserved_units, meter, sku, category, unit, price, currency, center"
 #define SHARING(column) "(ARRAY['exclusive', 'mig', 'mps', 'timeslice', 'plain'])[nullif(" column ", 0)]"
 
-/* The reservations of a pool's day lie behind one another, larger instances first: what was covered, and what was lent, fills them in
+/* The reservations of a pool's day are laid end to end, larger instances first: covered and lent time fills them in
  * that order. from: where each begins. */
 static const char reserved_sql[] =
 	"CREATE TEMP TABLE verify_reserved ON COMMIT DROP AS "
@@ -77,7 +82,7 @@ static const char reserved_sql[] =
 	"FROM " DAYS_OF("reserve_day") " r JOIN workspace w ON w.id = r.workspace_id "
 	"WINDOW behind AS (PARTITION BY " POOL("r") ", r.workspace_id ORDER BY r.units DESC, r.profile COLLATE \"C\" ROWS UNBOUNDED PRECEDING)";
 
-/* R8: the commitment, and of it what was neither used nor lent, and what there was no capacity for. */
+/* R8: the commitment, its part neither used nor lent, and its part without capacity. */
 static const char commitments_sql[] =
 	"INSERT INTO verify_fact "
 	"SELECT x.kind, coalesce(r.price_book_id, 0), r.cluster_id, r.tenant, r.workspace_id, r.gpu_model, r.profile, r.units, '', 'reserved', "
@@ -85,8 +90,8 @@ static const char commitments_sql[] =
 	"FROM verify_reserved r CROSS JOIN LATERAL (VALUES ('commitment', r.reserved), ('unused', r.unused), ('undelivered', r.undelivered)) "
 	"AS x(kind, amount) WHERE x.amount > 0";
 
-/* R8: what was covered, cut where one reservation ends and the next begins. Activity lies in the order used, idle, unmeasured; what is
- * beside the hours goes with their first part. */
+/* R8: covered time, cut where one reservation ends and the next begins. Activity lies in the order used, idle,
+ * unmeasured; amounts other than hours go with their first part. */
 static const char covered_sql[] =
 	"INSERT INTO verify_fact "
 	"SELECT 'covered', coalesce(c.price_book_id, 0), c.cluster_id, r.tenant, c.workspace_id, c.gpu_model, c.profile, c.units, "
@@ -100,7 +105,7 @@ static const char covered_sql[] =
 	"CROSS JOIN LATERAL (SELECT greatest(c.at, r.covered_from) AS lo, least(c.at + c.held, r.covered_from + r.covered) AS hi) x "
 	"WHERE x.lo < x.hi";
 
-/* R9: what was lent, the same way; the kind of device is the borrower's. */
+/* R9: lent time, in the same way; the kind of device is the borrower's. */
 static const char lent_sql[] =
 	"INSERT INTO verify_fact "
 	"SELECT 'lent', coalesce(c.price_book_id, 0), c.cluster_id, r.tenant, c.lender_id, c.gpu_model, c.profile, c.units, "
@@ -113,14 +118,14 @@ static const char lent_sql[] =
 	"JOIN verify_reserved r ON " SAME_POOL("r", "c") " AND r.workspace_id = c.lender_id JOIN workspace w ON w.id = c.borrower_id "
 	"CROSS JOIN LATERAL (SELECT greatest(c.at, r.lent_from) AS lo, least(c.at + c.held, r.lent_from + r.lent) AS hi) x WHERE x.lo < x.hi";
 
-/* Of a tenant's own nodes: what nobody held or had reserved, and the energy of all that nobody held. */
+/* On a tenant's own nodes: time neither held nor reserved, and the energy of all time not held. */
 static const char dedicated_sql[] =
 	"INSERT INTO verify_fact "
 	"SELECT 'dedicated', coalesce(c.price_book_id, 0), c.cluster_id, c.owner_id, 0, c.gpu_model, '', 5040, '', 'dedicated', 0, '', 0, '', '', "
 	"'gpu', '', 0, '', c.day, 0, 0, 0, 0, 0, c.unreserved_idle, c.energy_mj "
 	"FROM " DAYS_OF("pool_day") " c WHERE c.owner_id IS NOT NULL AND c.unreserved_idle + c.energy_mj > 0";
 
-/* R11, and all of shared_cost.h: who has a part in what nobody held, and how large it is. */
+/* R11, and all of shared_cost.h: the tenants that share unheld time, and their shares. */
 static const char shared_sql[] =
 	"INSERT INTO verify_fact "
 	"WITH pool AS (SELECT c.day, b.id AS book, b.shared_idle AS method, c.cluster_id, c.gpu_model, sum(coalesce("
@@ -139,7 +144,7 @@ static const char shared_sql[] =
 	"SELECT 'shared', r.book, r.cluster_id, r.tenant, 0, r.gpu_model, '', 5040, '', 'dedicated', 0, '', 0, '', '', 'gpu', '', 0, '', r.day, 0, "
 	"0, 0, 0, 0, r.whole + (r.place <= r.left)::integer, 0 FROM ranked r WHERE r.whole + (r.place <= r.left)::integer > 0";
 
-/* Events: whose they are at their moment, and by which book. The amount is a quantity in 10^-9. */
+/* Events: their owner at their time, and their price book. The amount is a quantity in 10^-9. */
 static const char meters_sql[] =
 	"INSERT INTO verify_fact "
 	"SELECT 'meter', coalesce(b.id, 0), 0, w.tenant_id, w.id, '', '', 0, '', '', 0, '', 0, x.meter, e.sku, x.category, x.unit, 0, '', "
@@ -163,7 +168,8 @@ static const char adjustments_sql[] =
 	"'charge', a.amount, a.currency, greatest(m.first, least((a.at AT TIME ZONE m.zone)::date, m.until - 1)), 0, 0, 0, 0, 0, 1000000000, 0 "
 	"FROM verify_month m JOIN adjustment a ON a.period = m.month WHERE EXISTS (SELECT FROM adjustment_approval y WHERE y.adjustment_id = a.id)";
 
-/* R10: once for all that a workspace held, and for what nobody held of a tenant's own nodes. The amount is in mJ. */
+/* R10: one fact for all time that a workspace held, and one for unheld time of a tenant's own nodes. The amount is in
+ * mJ. */
 static const char energy_sql[] =
 	"INSERT INTO verify_fact "
 	"SELECT 'energy', s.book_id, s.cluster_id, x.tenant, x.workspace, '', '', 5040, '', '', 0, '', 0, '', '', 'energy', 'kWh', s.energy_price, '', "
@@ -174,13 +180,14 @@ static const char energy_sql[] =
 	"ON x.book = s.book_id AND x.cluster = s.cluster_id WHERE s.energy_price IS NOT NULL AND x.energy > 0 "
 	"GROUP BY s.book_id, s.cluster_id, x.tenant, x.workspace, s.energy_price, x.day";
 
-/* What was held on demand or borrowed is most of a month, and read where it lies. Energy without hours is on demand, whatever its class. */
+/* On-demand and borrowed time is most of a month, and is read in place. Energy without hours is on demand, whatever
+ * its class. */
 #define IS_USE                                                                                                         \
 	"c.used + c.idle + c.unmeasured + c.energy_mj > 0 AND (c.class <> 'covered' OR c.used + c.idle + "             \
 	"c.unmeasured = 0)"
 #define USE_CLASS "CASE c.class WHEN 'covered' THEN 'on-demand' ELSE c.class END"
 
-/* R1: days of a tenant's further cost centres in the month; of the first one, that of the first day on which the tenant is charged, no row stays. */
+/* R1: days of a tenant's further cost centres in the month; the first one, that of the first charged day, has no row. */
 static const char centers_sql[] =
 	"CREATE TEMP TABLE verify_center ON COMMIT DROP AS "
 	"SELECT t.tenant_id AS tenant, d.day::date AS day, x.cost_center AS center FROM verify_month m "
@@ -216,8 +223,8 @@ static const char kinds_sql[] =
 	"UNION ALL SELECT u.number, 'usage', u.book, u.cluster_id, w.tenant_id, w.id, u.gpu_model, u.profile, u.units, coalesce(" SHARING("u.sharing")
 	", ''), u.class, 0, '', 0, '', '', 'gpu', '', 0, '', u.center FROM verify_use u JOIN workspace w ON w.id = u.workspace_id";
 
-/* R3. What prices are asked for: of lent time two, what its borrower paid and what was committed; what is covered, unused, one-off or
- * energy asks for none. */
+/* R3. The prices needed: for lent time two, the borrower's price and the commitment's; covered, unused, one-off and
+ * energy facts need none. */
 static const char prices_sql[] =
 	"CREATE TEMP TABLE verify_price ON COMMIT DROP AS "
 	"WITH ask AS ("
@@ -241,12 +248,13 @@ static const char prices_sql[] =
 	"LEFT JOIN LATERAL (SELECT d.ratio FROM price_discount d WHERE d.book_id = a.book AND (d.tenant_id IS NULL OR d.tenant_id = a.tenant) "
 	"AND (d.category IS NULL OR d.category = a.category) AND (d.class IS NULL OR d.class = a.class) ORDER BY d.tenant_id IS NULL, "
 	"d.category IS NULL, d.class IS NULL, d.position LIMIT 1) d ON true "
-	/* i: what the tenant pays; l: what the list says of it */
+	/* i: the tenant's price; l: the list price */
 	"JOIN LATERAL (SELECT o.* WHERE o.book_id IS NOT NULL UNION ALL SELECT p.* WHERE o.book_id IS NULL AND p.book_id IS NOT NULL) i ON true "
 	"JOIN LATERAL (SELECT p.* WHERE p.book_id IS NOT NULL UNION ALL SELECT o.* WHERE p.book_id IS NULL) l ON true";
 
-/* R7 to R12: what a unit of each kind costs. R8: a part of a reservation is in the commitment's unit. R9: a credit is what the borrower paid
- * x the lender's ratio, at most what the same units of the commitment cost: for the commitment's unit, and for that of the borrower. */
+/* R7 to R12: the unit price of each kind. R8: a part of a reservation has the commitment's unit. R9: a credit is the
+ * borrower's price x the lender's ratio, at most the price of the same units of the commitment: for the commitment's
+ * unit, and for that of the borrower. */
 #define PARTS "('covered', 'unused', 'lent')"
 #define CREDIT(units)                                                                                                  \
 	"coalesce(least(div(p.own_price * 1000000000 * (1 - p.ratio) * b.lender_ratio * " units ", y.paid_units), "      \
@@ -297,8 +305,8 @@ static const char priced_from[] =
 	"p.own_price END AS own_price, CASE WHEN k.kind = 'lent' AND p.book IS NOT NULL THEN " CREDIT("y.paid_units") " ELSE 0 END AS paid_credit, "
 	"CASE WHEN k.kind = 'lent' THEN 0 ELSE coalesce(p.ratio, 0) END AS ratio) x";
 
-/* R1: the columns of a line, each with its length, under half a SHA-256; rows of several books of one version are one line. What a
- * credit is depends on its sign. */
+/* R1: the columns of a line, each with its length, under half a SHA-256; rows of several books of one version are one
+ * line. The kind of a credit depends on its sign. */
 #define LENGTH(text) "octet_length(" text ") || ':' || " text " || ','"
 static const char ids_sql[] =
 	"CREATE TEMP TABLE verify_id ON COMMIT DROP AS "
@@ -315,7 +323,7 @@ static const char ids_sql[] =
 
 /* --- 3. cells --- */
 
-/* What all kinds of a line have. */
+/* The columns common to all kinds of a line. */
 static const char lines_sql[] =
 	"CREATE TEMP TABLE verify_line ON COMMIT DROP AS "
 	"SELECT DISTINCT ON (i.line) i.line, i.line_id, i.charge, k.kind, k.place, k.tenant, k.center, k.tenant_name, k.cluster, k.workspace, k.category, k.sku, "
@@ -344,8 +352,8 @@ static const char fact_cells[] =
 	"hours, NULL::numeric AS part, false AS part_instance FROM verify_fact f JOIN verify_kind k USING (" KEY ") JOIN verify_id i ON i.number = k.number WHERE f.reservation = 0 "
 	"GROUP BY i.line, f.day)";
 
-/* R2: a reservation's day has a cell for the commitment and one for each of its parts, which are rounded together and add up to it; what is
- * left goes to the largest remainders, equal ones in the order of R1's columns. */
+/* R2: a reservation's day has a cell for the commitment and one for each of its parts, which are rounded together and
+ * add up to it; the rest goes to the largest remainders, equal ones in the order of R1's columns. */
 static const char part_cells[] =
 	"INSERT INTO verify_sum WITH fact AS (SELECT i.line, f.day, f.reservation, " CELL_SUMS ", sum(f.amount) AS amount, sum(f.energy) AS energy, "
 	"sum(f.used + f.idle + f.unmeasured + f.amount) AS total "
@@ -367,15 +375,16 @@ static const char part_cells[] =
 	"s.floors)::integer AS hours, s.part_floor + (s.part_place <= " HALF_EVEN("s.sum", "s.by") " - s.part_floors)::integer AS part, s.part_instance "
 	"FROM summed s)";
 
-/* R2: used, idle and unmeasured add up to the hours; what is left goes to the largest remainders, equal ones in this order. R4: what is priced
- * (n), of how many (d), by the list and by the tenant's own price. OFFSET 0: each quotient is computed once. */
+/* R2: used, idle and unmeasured add up to the hours; the rest goes to the largest remainders, equal ones in this
+ * order. R4: the priced quantity n / d, by the list and by the tenant's own price. OFFSET 0: each quotient is
+ * computed once. */
 #define PRICED(used, instance)                                                                                         \
 	"CASE WHEN k.kind = 'energy' THEN c.amount * 5 WHEN " used " AND k.kind IN ('usage', 'lent') THEN c.used + "    \
 	"c.unmeasured + c.over WHEN c.part IS NOT NULL AND " instance " = c.part_instance THEN NULL WHEN " instance       \
 	" THEN c.used + c.idle + c.unmeasured + c.amount END"
 #define DIVISOR(instance)                                                                                              \
 	"CASE WHEN k.kind = 'energy' THEN 18 WHEN " instance " THEN k.instance ELSE " NGH " END"
-/* R5: of credits negative */
+/* R5: negative for credits */
 #define QUANTITY(n, d, instance, per)                                                                                  \
 	"CASE WHEN r.charge = 'credit' THEN -1 ELSE 1 END * CASE WHEN r.kind IN ('meter', 'adjustment') THEN "         \
 	HALF_EVEN("r.amount", per) " WHEN " n " IS NOT NULL THEN " HALF_EVEN(n, d) " WHEN r.part IS NOT NULL AND "     \
@@ -398,7 +407,7 @@ static const char quantised[] =
 	"r.unmeasured_hours + (r.left > (r.u >= r.m)::integer + (r.i >= r.m)::integer)::integer AS unmeasured, r.quantity, "
 	"CASE WHEN r.differs THEN " QUANTITY("r.own_n", "r.own_d", "r.own_instance", "r.own_per") " ELSE r.quantity END AS own FROM listed r OFFSET 0), ";
 
-/* R5: a line is the sum of its days; what is taken off is rounded once a day, in which it may have parts of several reservations. */
+/* R5: a line is the sum of its days; a deduction is rounded once a day, also if it has parts of several reservations. */
 static const char one_a_day[] = "day AS (SELECT * FROM part) ";
 static const char many_a_day[] =
 	"day AS (SELECT p.line, p.own_price, p.ratio, sum(p.ngh) AS ngh, sum(p.used) AS used, sum(p.idle) AS idle, sum(p.unmeasured) AS unmeasured, "
@@ -409,14 +418,14 @@ static const char line_sums[] =
 
 /* --- 4. lines --- */
 
-/* R9: what each workspace borrowed of a line of lent time, in the unit that it paid for, each day rounded down. */
+/* R9: the amount that each workspace borrowed of a line of lent time, in its own unit, each day rounded down. */
 static const char loans_sql[] =
 	"CREATE TEMP TABLE verify_loan ON COMMIT DROP AS SELECT x.line, x.borrower, sum(div(x.ns, x.paid_units * 3600::numeric)) AS quantity FROM (SELECT "
 	"i.line, f.day, f.borrower, l.paid_units, sum(f.used + f.unmeasured + CASE WHEN l.paid_used THEN f.over ELSE f.idle END) AS ns FROM verify_fact f JOIN "
 	"verify_kind k USING (" KEY ") JOIN verify_id i ON i.number = k.number JOIN verify_line l ON l.line = i.line WHERE f.kind = 'lent' GROUP BY 1, 2, 3, 4) x "
 	"GROUP BY 1, 2";
 
-/* R13: lines whose costs add up to more than 10^18, the smaller ones first, have no price. */
+/* R13: lines whose sum of costs exceeds 10^18, the smaller ones first, have no price. */
 static const char unrated_sql[] =
 	"WITH cost AS (SELECT k.line, k.line_id, k.tenant, k.currency, greatest(abs(s.quantity * 0.000000001 * k.unit_price), abs(s.own * 0.000000001 * "
 	"k.own_price - s.discount * 0.000000000000000001)) AS cost FROM verify_line k JOIN verify_sum s ON s.line = k.line), "
@@ -445,11 +454,11 @@ static const char rated_sql[] =
 	"SELECT p.*, CASE WHEN p.kind = 'lent' THEN -p.cents ELSE p.whole + (p.rank <= " WHOLE("p.total") " - p.wholes)::integer END * p.coin AS billed FROM "
 	"placed p";
 
-/* --- 5. what was billed --- */
+/* --- 5. billed amounts --- */
 
-/* correction.h 1 to 4: sums over all that was billed of a line. A line that is no more was taken back whole; one that was rated and cannot be any more
- * costs what was billed. Names and prices are those of
- * the line wherever it is billed. correction.h 6: the id of a correction. */
+/* correction.h 1 to 4: sums over all billed rows of a line. A line that does not exist any more was taken back whole;
+ * a line that was rated and cannot be rated any more costs the billed amount. Names and prices are those of the line
+ * wherever it is billed. correction.h 6: the id of a correction. */
 #define DECIMAL(x) x " * 0.000000001"
 static const char billed_sums[] =
 	"WITH billed AS (SELECT l.*, i.invoice_id, i.month, i.version, t.name AS tenant, coalesce(l.correction_of, l.line_id) AS line FROM invoice i "
@@ -459,7 +468,7 @@ static const char billed_sums[] =
 	"sum(b.used_gpu_hours) AS used, sum(b.idle_gpu_hours) AS idle, sum(b.unmeasured_gpu_hours) AS unmeasured, sum(b.gpu_hours) AS hours, "
 	"sum(b.quantity) AS quantity, sum(coalesce(b.own_quantity, 0)) AS own, sum(b.list_cost) AS list_cost, sum(b.discount) AS discount, sum(b.rounding) AS rounding, sum(b.billed) AS "
 	"billed, sum(b.energy_mj) AS energy FROM billed b GROUP BY b.line), ";
-/* What each line is called, and what a unit of it costs: as rated; of one that is no more, as it was billed first. */
+/* The names and the unit price of each line: as rated; for a line that does not exist any more, as billed first. */
 static const char billed_names[] =
 	"line AS (SELECT e.line_id, e.unrated, e.tenant_name AS tenant, e.place, e.priced, e.scale, e.cluster, e.workspace, e.charge, e.category, e.sku, e.model, "
 	"e.profile, e.sharing, e.class, e.unit, e.price_version, e.currency, e.counterparty, e.unit_price, e.discount_price, CASE WHEN e.differs THEN "
@@ -488,7 +497,8 @@ static const char different_sums[] =
 	"AS x(name, expected, found) WHERE coalesce(x.expected, 0) <> x.found AND NOT (coalesce(e.unrated, false) AND s.rated AND x.name IN ('list_cost', 'discount', 'rounding', 'billed')) AND (e.line_id IS NOT NULL OR NOT s.uncorrected) ";
 static const char different_names[] =
 	"UNION ALL SELECT b.line_id, b.invoice_id, x.name, x.expected, x.found FROM billed b JOIN line e ON e.line_id = b.line "
-	/* A policy that reached into the month after its close leaves the names as they were billed; a correction has those of its own time. */
+	/* A policy that changed the month after its close leaves the billed names unchanged; a correction has those
+	 * of its own time. */
 	"CROSS JOIN LATERAL (SELECT b.correction_of IS NOT NULL OR EXISTS (SELECT FROM verify_month m JOIN period_close k ON k.month = m.month JOIN policy_version v "
 	"ON v.applied_at > k.closed_at AND v.effective_at < m.ends_at) AS told) c "
 	"CROSS JOIN LATERAL (VALUES ('tenant', e.tenant, b.tenant), ('kind', e.place::text, b.kind::text), ('priced', e.priced::text, b.priced::text), "
@@ -516,7 +526,8 @@ static const char different_names[] =
 struct step {
 	const char *name;
 	const char *sql[PIECES];
-	const char *analyze; /* the table that is full now, for the planner; NULL: more is to come, or it is small */
+	const char
+		*analyze; /* the table that is complete now, for the planner; NULL: more rows follow, or it is small */
 };
 
 static const struct step steps[] = {
@@ -577,7 +588,8 @@ verify_lines(struct db *db, const char *month, PGresult **ret, struct err *err)
 	struct db_args a = {0};
 
 	arg_text(&a, month);
-	/* A join by all columns of a kind looks as if it had hardly a row; loops over the others would take forever. */
+	/* The planner expects hardly a row from a join by all columns of a kind; nested loops would then take
+	 * forever. */
 	if (!charges_tables(db, err) ||
 	    !db_script(db, "SET LOCAL work_mem = '64MB'; SET LOCAL jit = off; SET LOCAL enable_nestloop = off", err) ||
 	    !db_run_text(db, month_sql, &a, NULL, err))

@@ -1,18 +1,20 @@
-/* aggregator/store/verify/verify_lost.c - lost_hold of a folded day against what its batches say workloads lost.
+/* aggregator/store/verify/verify_lost.c - lost_hold of a folded day against the losses that its batches show.
  *
  * Rules, in order:
- *  1. GPU-hours with something down, silent or in error after somebody held are looked at, found in sealed hours, which are proved
- *  2. their records are read from the batches, also where those of usage_interval are gone; a hold is lost by core/verify_lost
+ *  1. GPU-hours with time down, silent or in error after a hold are candidates; they are found in sealed hours, which
+ *     are verified
+ *  2. their records are read from the batches, also where the rows of usage_interval are retired; lost_expected.c
+ *     decides which holds are lost
  *  3. lost_hold has one row for each of them, equal in every column, and no other
- *  4. until the next day is folded, what it began with may not have been known: of the last minutes of a day a row may be missing, and it
- *     may be what follows from the day alone, or from a part of the next */
+ *  4. before the next day is folded, its beginning may not have been known: a row of the last minutes of a day may be
+ *     missing, or may follow from the day alone or from a part of the next */
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/core/metering/lost_expected.h"
 #include "aggregator/store/verify/verify_ledger.h"
 
-#define BATCH_PAGE "8" /* payloads are in it */
+#define BATCH_PAGE "8" /* a page contains payloads */
 #define LATE_NS (11 * NS_PER_MIN)
 
 struct lost_list {
@@ -23,7 +25,7 @@ struct found_hold {
 	struct verify_lost row;
 	char day[16];
 };
-struct losing {
+struct loss_check {
 	struct verify_node *n;
 	const char *day;
 	int64_t from_ns, until_ns;
@@ -31,14 +33,14 @@ struct losing {
 	size_t record_count;
 	struct verify_lost_xid *xids;
 	size_t xid_count;
-	struct lost_list all, alone; /* as all that is known says, and as the day alone does */
+	struct lost_list all, alone; /* by all known data, and by the day alone */
 	bool next_folded;
 	struct found_hold *found;
 	size_t found_count;
 };
 
 static void
-losing_fini(struct losing *l)
+loss_check_fini(struct loss_check *l)
 {
 	mem_free(l->records);
 	mem_free(l->xids);
@@ -58,9 +60,9 @@ push(void *arg, const struct verify_lost *lost)
 
 /* --- rule 2: records --- */
 
-/* The records of a batch that count, and that begin in the window. */
+/* The counting records of a batch that begin in the window. */
 static bool
-add_batch(struct losing *l, int64_t node, int64_t stream, int64_t seq, const struct wire_batch *b, int64_t from_ns,
+add_batch(struct loss_check *l, int64_t node, int64_t stream, int64_t seq, const struct wire_batch *b, int64_t from_ns,
           int64_t to_ns, struct err *err)
 {
 	static const struct db_stmt stmt = {
@@ -103,9 +105,9 @@ add_batch(struct losing *l, int64_t node, int64_t stream, int64_t seq, const str
 	return true;
 }
 
-/* One whose bytes are no batch any more is told where streams are read. */
+/* A batch that cannot be decoded is reported by verify_stream.c. */
 static bool
-unpack(struct losing *l, const PGresult *r, int row, int64_t node, int64_t from_ns, int64_t to_ns, struct err *err)
+unpack(struct loss_check *l, const PGresult *r, int row, int64_t node, int64_t from_ns, int64_t to_ns, struct err *err)
 {
 	owned(wire_batch) struct wire_batch *b = NULL;
 	struct err why = {0};
@@ -123,7 +125,7 @@ unpack(struct losing *l, const PGresult *r, int row, int64_t node, int64_t from_
 
 /* The records of a node that begin in the window, and the errors of its GPUs around it. */
 static bool
-load_window(struct losing *l, int64_t node, int64_t from_ns, int64_t to_ns, struct err *err)
+load_window(struct loss_check *l, int64_t node, int64_t from_ns, int64_t to_ns, struct err *err)
 {
 	static const struct db_stmt batches = {
 		"verify lost batches",
@@ -170,7 +172,7 @@ load_window(struct losing *l, int64_t node, int64_t from_ns, int64_t to_ns, stru
 }
 
 static struct verify_lost_seen
-seen(const struct losing *l, int64_t accounted_ns, int64_t before_ns)
+seen(const struct loss_check *l, int64_t accounted_ns, int64_t before_ns)
 {
 	return (struct verify_lost_seen){.records = l->records,
 	                                 .record_count = l->record_count,
@@ -180,9 +182,9 @@ seen(const struct losing *l, int64_t accounted_ns, int64_t before_ns)
 	                                 .before_ns = before_ns};
 }
 
-/* Drops the records of GPUs that are not looked at in that hour. */
+/* Drops the records of GPUs that are not candidates in that hour. */
 static void
-keep_gpus(struct losing *l, const PGresult *gpus, int first, int end)
+keep_gpus(struct loss_check *l, const PGresult *gpus, int first, int end)
 {
 	size_t kept = 0;
 
@@ -197,7 +199,8 @@ keep_gpus(struct losing *l, const PGresult *gpus, int first, int end)
 
 /* --- rule 1 --- */
 
-/* Hour, node, GPU, how far the node is accounted for. Five minutes of a GPU are 1,512,000,000,000,000 unit-nanoseconds. */
+/* Hour, node, GPU, end of the node's accounted time. Five minutes of a GPU are 1,512,000,000,000,000
+ * unit-nanoseconds. */
 static const char places_sql[] =
 	"WITH hours AS MATERIALIZED (SELECT u.hour, u.node_id, d.gpu_id, sum(u.used) + sum(u.idle) + sum(u.unmeasured) AS held, sum(u.down) AS down, "
 	"coalesce(sum(u.unknown) FILTER (WHERE u.sharing = 0), 0) AS silent FROM usage_hourly u JOIN device d ON d.id = u.device_id "
@@ -212,7 +215,7 @@ static const char places_sql[] =
 	"p.node_id WHERE p.hour >= $1 AND p.hour < $2 ORDER BY 1, 2, 3";
 
 static bool
-find_failed(struct losing *l, struct err *err)
+find_failed(struct loss_check *l, struct err *err)
 {
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
@@ -238,10 +241,10 @@ find_failed(struct losing *l, struct err *err)
 	return true;
 }
 
-/* --- the other devices of those who lost one --- */
+/* --- other devices of the holders that lost one --- */
 
-/* What others lost with one that failed, unless it failed itself. */
-struct losing_others {
+/* Losses on other devices caused by the failed one, unless they failed themselves. */
+struct loss_others {
 	struct lost_list *list;
 	size_t failed_count;
 };
@@ -249,7 +252,7 @@ struct losing_others {
 static void
 push_other(void *arg, const struct verify_lost *lost)
 {
-	struct losing_others *o = arg;
+	struct loss_others *o = arg;
 
 	for (size_t i = 0; i < o->failed_count; i++)
 		if (o->list->at[i].device == lost->device && o->list->at[i].holder == lost->holder)
@@ -258,13 +261,13 @@ push_other(void *arg, const struct verify_lost *lost)
 }
 
 static bool
-find_others(struct losing *l, struct lost_list *list, int64_t before_ns, struct err *err)
+find_others(struct loss_check *l, struct lost_list *list, int64_t before_ns, struct err *err)
 {
 	static const struct db_stmt nodes = {
 		"verify lost nodes",
 		"SELECT DISTINCT u.node_id FROM usage_hourly u JOIN holder h ON h.id = u.holder_id WHERE u.holder_id = $1 AND h.kind <> 3 "
 		"AND u.hour >= hour_of($2::bigint - 900000000000) AND u.hour <= hour_of($2::bigint + 1500000000000)"};
-	struct losing_others o = {.list = list, .failed_count = list->count};
+	struct loss_others o = {.list = list, .failed_count = list->count};
 
 	for (size_t i = 0; i < o.failed_count; i++) {
 		const struct verify_lost failed = list->at[i];
@@ -300,7 +303,7 @@ cause_named(const char *name)
 }
 
 static bool
-load_next(struct losing *l, struct err *err)
+load_next(struct loss_check *l, struct err *err)
 {
 	static const struct db_stmt stmt = {"verify next day",
 	                                    "SELECT NOT b.dirty FROM billing_day b WHERE b.day = $1::date + 1"};
@@ -314,9 +317,9 @@ load_next(struct losing *l, struct err *err)
 	return true;
 }
 
-/* A hold that two days see is stored once: by the first that was folded. */
+/* A hold seen by two days is stored once, with the day that was folded first. */
 static bool
-load_found(struct losing *l, struct err *err)
+load_found(struct loss_check *l, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"verify lost found",
@@ -367,14 +370,15 @@ describe(const struct verify_lost *v, char out[256])
 }
 
 static void
-say(const struct losing *l, const char *kind, const struct verify_lost *key, const char *expected, const char *found)
+report_loss(const struct loss_check *l, const char *kind, const struct verify_lost *key, const char *expected,
+            const char *found)
 {
 	char what[256];
 
 	snprintf(what, sizeof(what),
 	         "a row of lost_hold, %s: device %" PRId64 ", holder %" PRId64 ", ended_ns %" PRId64, l->day,
 	         key->device, key->holder, key->ended_ns);
-	verify_say_text(l->n, kind, NULL, hour_floor(&l->n->ledger, key->ended_ns), what, expected, found);
+	verify_report_text(l->n, kind, NULL, hour_floor(&l->n->ledger, key->ended_ns), what, expected, found);
 }
 
 static const struct verify_lost *
@@ -387,13 +391,13 @@ find(const struct lost_list *list, const struct verify_lost *row, bool whole)
 }
 
 static bool
-is_late(const struct losing *l, const struct verify_lost *v)
+is_late(const struct loss_check *l, const struct verify_lost *v)
 {
 	return !l->next_folded && v->ended_ns >= l->until_ns - LATE_NS;
 }
 
 static void
-check_found(const struct losing *l, const struct verify_lost *row)
+check_found(const struct loss_check *l, const struct verify_lost *row)
 {
 	const struct verify_lost *expected = find(&l->all, row, false);
 	char e[256], f[256];
@@ -403,16 +407,16 @@ check_found(const struct losing *l, const struct verify_lost *row)
 		return;
 	describe(row, f);
 	if (expected == NULL) {
-		say(l, "lost-hold-extra", row, "", f);
+		report_loss(l, "lost-hold-extra", row, "", f);
 		return;
 	}
 	describe(expected, e);
-	say(l, "lost-hold-changed", row, e, f);
+	report_loss(l, "lost-hold-changed", row, e, f);
 }
 
-/* Of answers that are equally right one is enough: the same hold, or the same other device of those who lost one. */
+/* One of several equally right answers is enough: the same hold, or the same other device of its holder. */
 static bool
-is_there(const struct losing *l, const struct verify_lost *expected)
+is_stored(const struct loss_check *l, const struct verify_lost *expected)
 {
 	for (size_t i = 0; i < l->found_count; i++) {
 		const struct verify_lost *f = &l->found[i].row;
@@ -428,7 +432,7 @@ is_there(const struct losing *l, const struct verify_lost *expected)
 }
 
 static void
-compare(const struct losing *l)
+compare(const struct loss_check *l)
 {
 	for (size_t i = 0; i < l->found_count; i++)
 		if (strcmp(l->found[i].day, l->day) == 0)
@@ -437,20 +441,20 @@ compare(const struct losing *l)
 		const struct verify_lost *v = &l->all.at[i];
 		char expected[256];
 
-		/* An answer that was told already under the same key is not told again. */
-		if (find(&l->all, v, false) != v || is_late(l, v) || is_there(l, v))
+		/* An answer already reported under the same key is not reported again. */
+		if (find(&l->all, v, false) != v || is_late(l, v) || is_stored(l, v))
 			continue;
 		describe(v, expected);
-		say(l, "lost-hold-missing", v, expected, "");
+		report_loss(l, "lost-hold-missing", v, expected, "");
 	}
 }
 
 bool
 verify_losses(struct verify_node *n, const char *day, int64_t from_ns, int64_t until_ns, struct err *err)
 {
-	in_place(losing) struct losing l = {.n = n, .day = day, .from_ns = from_ns, .until_ns = until_ns};
+	in_place(loss_check) struct loss_check l = {.n = n, .day = day, .from_ns = from_ns, .until_ns = until_ns};
 
-	/* Without the batches of the hour before there is nothing to find it in. */
+	/* Without the batches of the hour before, losses cannot be found. */
 	if (from_ns - NS_PER_HOUR < n->report->proved_ns)
 		return true;
 	if (!find_failed(&l, err) || !find_others(&l, &l.all, INT64_MAX, err) ||

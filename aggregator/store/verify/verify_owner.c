@@ -1,8 +1,8 @@
-/* aggregator/store/verify/verify_owner.c - whose a holder was in an hour, asked once more of the rules in force then.
+/* aggregator/store/verify/verify_owner.c - the owner of a holder, recomputed by the rules in force at the hour.
  *
  * Rules:
- *  1. of every holder that had usage in an hour, and of every holder that an event of the hour names, in that hour
- *  2. of every holder, at each time from which on holder_attribution says something of it; there is no time of which it says nothing */
+ *  1. checked for every holder with usage in an hour, and for every holder that an event of the hour names
+ *  2. checked for every holder at each start of a row of holder_attribution; the rows of a holder leave no gap */
 #include <stdio.h>
 #include <string.h>
 
@@ -102,7 +102,7 @@ rules_at(struct verify_rules *s, int64_t hour_ns)
 	attribution_sort(s->active, s->active_count);
 }
 
-/* The workspace that the rules give a holder; what the ledger decided must be the same. */
+/* The workspace that the rules give a holder; the ledger must have the same. */
 static int64_t
 owner_of(struct verify_node *n, int64_t hour_ns, const PGresult *r, int row)
 {
@@ -127,8 +127,8 @@ owner_of(struct verify_node *n, int64_t hour_ns, const PGresult *r, int row)
 
 	if (res_i64(r, row, 13) != expected) {
 		snprintf(what, sizeof(what), "holder_attribution of %.200s", res_text(r, row, 14));
-		verify_say_text(n, "attribution", NULL, hour_ns, what, verify_workspace(n, expected),
-		                verify_workspace(n, res_i64(r, row, 13)));
+		verify_report_text(n, "attribution", NULL, hour_ns, what, verify_workspace(n, expected),
+		                   verify_workspace(n, res_i64(r, row, 13)));
 	}
 	return expected;
 }
@@ -158,7 +158,7 @@ verify_owners(struct verify_node *n, int64_t hour_ns, struct verify_rows *rows, 
 {
 	owned(result) PGresult *r = NULL;
 	in_place(db_array) struct db_array ids = {0};
-	in_place(idmap) struct idmap at = {0}; /* holder -> place in owner */
+	in_place(idmap) struct idmap at = {0}; /* holder -> index in owner */
 	owned(mem) int64_t *owner = NULL;
 
 	db_array_init(&ids);
@@ -179,7 +179,7 @@ verify_owners(struct verify_node *n, int64_t hour_ns, struct verify_rows *rows, 
 		idmap_put(&at, (uint64_t)res_i64(r, row, 0), (size_t)row + 1);
 		owner[row + 1] = owner_of(n, hour_ns, r, row);
 	}
-	/* Place 0 is for a holder that has no row; the dictionary check names it. */
+	/* Index 0 is for a holder without a row; the dictionary check reports it. */
 	for (size_t i = 0; i < rows->count; i++)
 		if (rows->at[i].holder_id != 0)
 			rows->at[i].workspace_id = owner[idmap_get(&at, (uint64_t)rows->at[i].holder_id)];
@@ -239,8 +239,8 @@ verify_event_owners(struct verify_node *n, struct err *err)
 
 /* --- rule 2 --- */
 
-/* Sorted by where the rows begin: the rules are asked for once for all rows of a change. Columns as load_owners(), then where it begins, and
- * where it should. */
+/* Sorted by the start of the rows: the rules are loaded once for all rows of a change. Columns as load_owners(), then
+ * the start, and the expected start. */
 static const char histories_sql[] =
 	"DECLARE verify_owned NO SCROLL CURSOR FOR SELECT h.id, c.name, h.kind, h.namespace, h.pod, h.pod_uid, h.container, h.slurm_job, h.slurm_account, "
 	"h.user_name, h.uid, h.group_name, labels_text(h.labels), a.workspace_id, " USAGE_WORKLOAD
@@ -256,14 +256,14 @@ check_owned(struct verify_node *n, const PGresult *r, int row)
 	int64_t from_ns = res_null(r, row, OWNED_FROM) ? INT64_MIN : res_i64(r, row, OWNED_FROM);
 	char what[256];
 
-	/* Before any rule was in force there is none that begins earlier. */
+	/* Before the first rule nothing can begin earlier. */
 	rules_at(&n->rules, from_ns == INT64_MIN ? INT64_MIN + 1 : from_ns);
 	(void)owner_of(n, from_ns, r, row);
 	if (res_bool(r, row, OWNED_JOINS) && !res_bool(r, row, OWNED_ENDS))
 		return;
 	snprintf(what, sizeof(what), "holder_attribution of %.200s", res_text(r, row, OWNED_NAME));
-	verify_say_text(n, "attribution", NULL, from_ns, what, "rows without a gap, from ever to ever",
-	                res_text(r, row, OWNED_TEXT));
+	verify_report_text(n, "attribution", NULL, from_ns, what, "rows without a gap, from ever to ever",
+	                   res_text(r, row, OWNED_TEXT));
 }
 
 bool
@@ -284,7 +284,7 @@ verify_owner_histories(struct verify_node *n, struct err *err)
 		char what[256];
 
 		snprintf(what, sizeof(what), "holder_attribution of %.200s", res_text(none, row, 0));
-		verify_say_text(n, "attribution", NULL, INT64_MIN, what, "a row", "");
+		verify_report_text(n, "attribution", NULL, INT64_MIN, what, "a row", "");
 	}
 	while (more) {
 		owned(result) PGresult *r = NULL;

@@ -1,26 +1,26 @@
-/* aggregator/store/verify/verify_rows.c - rows that cannot be computed again, against the journal that was written with them.
+/* aggregator/store/verify/verify_rows.c - rows that cannot be recomputed, against the journal written with them.
  *
  * Rules, in order:
- *  1. every row of a journalled table has the hash of its last entry, every entry that is not of a removal has its row
- *  2. a change of what people decide or of what was billed has an entry of the audit log that is about it, in the same transaction, or
- *     somebody has accepted it since
- *  3. the triggers that write the journal are there, in force and for the columns below; no other table has one
- *  4. days whose hours were given up have the rows that they had then
- *  5. evidence is given up to the end of a closed month at most, before which none is open
- *  6. what was decided of batches has its entries too (verify_dispositions.c)
- * The chain over the journal is proved with the audit log (audit_verify.c). Hashes are computed by the database, which has the rows: only what
- * differs comes back. */
+ *  1. every row of a journalled table has the hash of its last entry, and every entry except a removal has its row
+ *  2. a change of a decision by people or of a billed row has a matching entry of the audit log in the same
+ *     transaction, or was accepted by an operator later
+ *  3. the triggers that write the journal exist, are enabled and cover the columns below; no other table has one
+ *  4. days whose hours were deleted by retention have the rows that they had then
+ *  5. batches are deleted at most up to the end of a closed month that has no open month before it
+ *  6. decisions on batches have their entries too (verify_dispositions.c)
+ * The chain over the journal is verified with the audit log (audit_verify.c). Hashes are computed by the database,
+ * which has the rows: only differences are returned. */
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/store/verify/verify_ledger.h"
 
-#define FOUND_MAX "10000" /* that one relation brings back */
+#define FOUND_MAX "10000" /* rows returned for one relation */
 
-/* Which changes have an entry in the audit log. */
+/* The changes that need an entry in the audit log. */
 enum audited { AUDITED_NEVER, AUDITED_CHANGES, AUDITED_ALWAYS };
 
-/* As sql/ puts them under the journal: rule 3 compares. */
+/* The tables that sql/ puts under the journal: rule 3 compares. */
 static const struct {
 	const char *name, *key, *left_out;
 	enum audited audited;
@@ -101,9 +101,9 @@ static const struct {
 	"ON n.key = l.key WHERE l.hash IS DISTINCT FROM n.hash ORDER BY 1 LIMIT " FOUND_MAX
 
 static void
-tell_rows(struct verify_node *n, const char *relation, const PGresult *r)
+report_rows(struct verify_node *n, const char *relation, const PGresult *r)
 {
-	/* The journal has hashes only: what a row was is in the audit log, what it is now is told here. */
+	/* The journal has only hashes: the audit log has the old row, the difference shows the current one. */
 	for (int row = 0; row < PQntuples(r); row++) {
 		const char *kind = res_null(r, row, 1)   ? "row-extra"
 		                   : res_null(r, row, 2) ? "row-missing"
@@ -111,8 +111,8 @@ tell_rows(struct verify_node *n, const char *relation, const PGresult *r)
 		char what[512];
 
 		snprintf(what, sizeof(what), "%s %.400s", relation, res_text(r, row, 0));
-		verify_say_text(n, kind, NULL, INT64_MIN, what, res_text(r, row, 1),
-		                res_null(r, row, 3) ? res_text(r, row, 2) : res_text(r, row, 3));
+		verify_report_text(n, kind, NULL, INT64_MIN, what, res_text(r, row, 1),
+		                   res_null(r, row, 3) ? res_text(r, row, 2) : res_text(r, row, 3));
 	}
 }
 
@@ -140,7 +140,7 @@ check_relation(struct verify_node *n, size_t i, struct err *err)
 	if (!db_run_text(n->db, buf_text(&sql), &a, &r, err) || !db_run_text(n->db, buf_text(&count), NULL, &rows, err))
 		return err_prefix(err, "rows of %s", relations[i].name);
 	n->report->counts.rows += res_i64(rows, 0, 0);
-	tell_rows(n, relations[i].name, r);
+	report_rows(n, relations[i].name, r);
 	return true;
 }
 
@@ -154,7 +154,7 @@ check_journal(struct verify_node *n, struct err *err)
 		"THEN j.operation IN ('update', 'delete') ELSE true END AND NOT EXISTS (SELECT FROM audit_log a WHERE a.xid = j.xid AND a.action LIKE ANY "
 		"(string_to_array(c.actions, ','))) AND NOT EXISTS (SELECT FROM audit_log a WHERE a.action = 'journal.accept' AND a.subject = 'journal entry ' "
 		"|| j.id) "
-		/* What was found when a table came under the journal was its first entry. */
+		/* The rows that existed when a table came under the journal are its first entries. */
 		"UNION ALL SELECT j.relation, u.key, j.operation, j.id FROM row_journal j, unnest(j.keys) AS u(key) WHERE j.operation = 'found' AND EXISTS (SELECT "
 		"FROM row_journal o WHERE o.relation = j.relation AND o.operation <> 'found' AND o.id < j.id) ORDER BY 4 LIMIT " FOUND_MAX;
 	static const char triggers[] =
@@ -199,14 +199,14 @@ check_journal(struct verify_node *n, struct err *err)
 
 		snprintf(what, sizeof(what), "%s %.400s", res_text(r, row, 0), res_text(r, row, 1));
 		snprintf(found, sizeof(found), "%s, entry %s of the journal", res_text(r, row, 2), res_text(r, row, 3));
-		verify_say_text(n, "row-unaudited", NULL, INT64_MIN, what,
-		                "an entry of the audit log about it in the same transaction", found);
+		verify_report_text(n, "row-unaudited", NULL, INT64_MIN, what,
+		                   "an entry of the audit log about it in the same transaction", found);
 	}
 	for (int row = 0; ok && row < PQntuples(off); row++) {
 		char what[160];
 
 		snprintf(what, sizeof(what), "trigger %s of %s", res_text(off, row, 1), res_text(off, row, 0));
-		verify_say_text(n, "trigger", NULL, INT64_MIN, what, "in force", res_text(off, row, 2));
+		verify_report_text(n, "trigger", NULL, INT64_MIN, what, "in force", res_text(off, row, 2));
 	}
 	return ok;
 }
@@ -246,12 +246,12 @@ check_final_days(struct verify_node *n, struct err *err)
 		arg_text(&a, "");
 		if (!db_run_text(n->db, buf_text(&sql), &a, &r, err))
 			return err_prefix(err, "final rows of %s", tables[i].name);
-		tell_rows(n, tables[i].name, r);
+		report_rows(n, tables[i].name, r);
 	}
 	return true;
 }
 
-/* Rule 5; and what is there and billed to nobody. */
+/* Rule 5. Also counts the GPUs set aside without a decision. */
 static bool
 check_evidence(struct verify_node *n, struct err *err)
 {
@@ -266,9 +266,9 @@ check_evidence(struct verify_node *n, struct err *err)
 	for (int row = 0; row < PQntuples(r); row++) {
 		n->report->counts.set_aside += res_i64(r, row, 1);
 		if (!res_bool(r, row, 2))
-			verify_say_text(n, "evidence", NULL, INT64_MIN,
-			                "where the ledger says that its evidence begins", "the end of a closed month",
-			                res_text(r, row, 0));
+			verify_report_text(n, "evidence", NULL, INT64_MIN,
+			                   "where the ledger says that its evidence begins",
+			                   "the end of a closed month", res_text(r, row, 0));
 	}
 	return true;
 }

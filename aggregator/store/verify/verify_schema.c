@@ -1,12 +1,14 @@
-/* aggregator/store/verify/verify_schema.c - the schema against what the migrations and grants of this program make.
+/* aggregator/store/verify/verify_schema.c - the schema against this program's migrations and grants.
  *
  * Rules, in order:
- *  1. a database that has another number of migrations has the schema of another version: that is told, and nothing is compared
- *  2. every object of sql/access/expected.txt is there as it stands there, and there is no other
- *  3. partitions are made and dropped all the time: each is what expected.txt says of the partitions of its table
- *  4. definitions as the server prints them are compared where expected.txt was made by the same major version of PostgreSQL; elsewhere
- *     they are counted, and only what the columns of the catalogue say is compared
- * What is expected is inside the program: whoever changes the database cannot change it as well. */
+ *  1. a database with another number of migrations has the schema of another version: that is reported, and nothing
+ *     is compared
+ *  2. every object of sql/access/expected.txt exists as described there, and there is no other
+ *  3. partitions are made and dropped all the time: each matches the description of its table's partitions in
+ *     expected.txt
+ *  4. definitions as printed by the server are compared if expected.txt was made by the same major version of
+ *     PostgreSQL; otherwise they are counted, and only the columns of the catalogue are compared
+ * The expected schema is compiled into the program, so a person who changes the database cannot change it as well. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,13 +19,13 @@
 #define PARTS_SIZE 640
 #define SEPARATOR "; "
 #define NOT_THERE "not there"
-#define PARTITIONS "partition" /* a kind of which one line stands for any number */
+#define PARTITIONS "partition" /* one line of this kind stands for any number of partitions */
 
 /* A line of expected.txt, or a row of catalogue.sql. */
 enum { KIND, NAME, VALUE, TEXT, FIELDS, PARTITION = FIELDS };
 struct object {
 	const char *fields[FIELDS];
-	const char *restored; /* its text in a ledger that a backup was restored to; NULL: the same */
+	const char *restored; /* its text in a ledger restored from a backup; NULL: the same */
 };
 
 /* Cuts the next line of the text at its tabs; false: there is none. */
@@ -79,13 +81,13 @@ parts_not_in(const char *parts, const char *other, char out[PARTS_SIZE])
 }
 
 static void
-tell(struct verify_node *n, const char *kind, const char *name, const char *expected, const char *found)
+report_object(struct verify_node *n, const char *kind, const char *name, const char *expected, const char *found)
 {
 	char what[NAME_SIZE];
 
 	snprintf(what, sizeof(what), "%s %s", kind, name);
 	n->report->counts.schema_differences++;
-	verify_say_text(n, "schema", NULL, INT64_MIN, what, expected, found);
+	verify_report_text(n, "schema", NULL, INT64_MIN, what, expected, found);
 }
 
 static const char *
@@ -101,7 +103,7 @@ name_of(const PGresult *r, int row)
 	return res_text(r, row, res_text(r, row, PARTITION)[0] != '\0' ? PARTITION : NAME);
 }
 
-/* An object that is expected, and is there. */
+/* An object that is expected and exists. */
 static void
 compare_object(struct verify_node *n, const struct object *e, const PGresult *r, int row, bool same_server)
 {
@@ -116,16 +118,16 @@ compare_object(struct verify_node *n, const struct object *e, const PGresult *r,
 	if (same_value && (same_text || !same_server))
 		return;
 	if (strcmp(want[KIND], PARTITIONS) == 0) {
-		tell(n, want[KIND], name_of(r, row),
-		     "the columns, constraints, triggers, owner and rights of every partition", "others");
+		report_object(n, want[KIND], name_of(r, row),
+		              "the columns, constraints, triggers, owner and rights of every partition", "others");
 		return;
 	}
 	parts_not_in(same_value ? want[TEXT] : want[VALUE], same_value ? text : value, expected);
 	parts_not_in(same_value ? text : value, same_value ? want[TEXT] : want[VALUE], found);
-	tell(n, want[KIND], want[NAME], expected, found);
+	report_object(n, want[KIND], want[NAME], expected, found);
 }
 
-/* Rules 2 to 4, over two lists in the same order. */
+/* Rules 2 to 4, over two lists sorted alike. */
 static void
 compare_lists(struct verify_node *n, char *expected, const PGresult *r, bool same_server)
 {
@@ -139,14 +141,14 @@ compare_lists(struct verify_node *n, char *expected, const PGresult *r, bool sam
 
 		if (order > 0) {
 			n->report->counts.schema++;
-			tell(n, res_text(r, row, KIND), name_of(r, row), NOT_THERE,
-			     all_parts(res_text(r, row, VALUE), res_text(r, row, TEXT), parts));
+			report_object(n, res_text(r, row, KIND), name_of(r, row), NOT_THERE,
+			              all_parts(res_text(r, row, VALUE), res_text(r, row, TEXT), parts));
 			row++;
 			continue;
 		}
 		if (order < 0 && strcmp(e.fields[KIND], PARTITIONS) != 0)
-			tell(n, e.fields[KIND], e.fields[NAME], all_parts(e.fields[VALUE], e.fields[TEXT], parts),
-			     NOT_THERE);
+			report_object(n, e.fields[KIND], e.fields[NAME],
+			              all_parts(e.fields[VALUE], e.fields[TEXT], parts), NOT_THERE);
 		for (; row < rows && compare_names(&e, r, row) == 0; row++)
 			if (strcmp(e.fields[KIND], "server") != 0)
 				compare_object(n, &e, r, row, same_server);
@@ -164,14 +166,15 @@ same_version(struct verify_node *n, const PGresult *r)
 		return true;
 	snprintf(expected, sizeof(expected), "%zu migrations, as this program has", migration_file_count);
 	snprintf(found, sizeof(found), "%s: the schema of another version", res_text(r, 0, 0));
-	tell(n, "schema", "tollgate", expected, found);
+	report_object(n, "schema", "tollgate", expected, found);
 	return false;
 }
 
 bool
 verify_schema(struct verify_node *n, struct err *err)
 {
-	/* The server prints definitions as they are at that moment, not as of the snapshot: no partition is dropped meanwhile. */
+	/* The server prints current definitions, not those of the snapshot: the lock prevents dropping partitions
+	 * meanwhile. */
 	static const char settings[] =
 		"SET LOCAL search_path = pg_catalog; SET LOCAL IntervalStyle = postgres; SET LOCAL quote_all_identifiers = off; "
 		"SET LOCAL extra_float_digits = 1; LOCK TABLE ONLY tollgate.usage_interval IN ACCESS SHARE MODE";

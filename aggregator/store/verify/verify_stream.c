@@ -1,12 +1,12 @@
-/* aggregator/store/verify/verify_stream.c - what a stream's batches say: heads and dictionaries against what the ledger took from them, and their
- * records hour by hour. */
+/* aggregator/store/verify/verify_stream.c - a stream's batches: heads and dictionaries against the rows made from
+ * them, and their records hour by hour. */
 #include <stdio.h>
 #include <string.h>
 
 #include "aggregator/store/verify/verify_ledger.h"
 #include "common/base/digest.h"
 
-#define BATCH_PAGE 8 /* payloads are in it */
+#define BATCH_PAGE 8 /* a page contains payloads */
 
 static inline void
 pgmem_free(unsigned char *p)
@@ -22,7 +22,7 @@ verify_stream_fini(struct verify_stream *s)
 	PQclear(s->holders);
 	PQclear(s->entries);
 	PQclear(s->aside);
-	verify_said_fini(s);
+	verify_gpu_entries_fini(s);
 	idmap_fini(&s->device_rows);
 	idmap_fini(&s->holder_rows);
 	idmap_fini(&s->entry_rows);
@@ -81,7 +81,7 @@ verify_stream_gpu(const struct verify_stream *s, uint32_t device)
 	return idmap_find(&s->entry_rows, device, &row) ? res_text(s->entries, (int)row, ENTRY_GPU_UUID) : NULL;
 }
 
-/* Rows are in the order of batches: the first of the batch. */
+/* The first row of the batch; rows are in the order of batches. */
 static int
 aside_at(const struct verify_stream *s, int64_t seq)
 {
@@ -109,7 +109,7 @@ verify_set_aside(const struct verify_stream *s, int64_t seq, const char *gpu)
 
 /* A stream names its GPUs in its first batches, which may lie before the range. */
 static bool
-load_said(struct verify_node *n, struct verify_stream *s, struct err *err)
+load_gpu_entries(struct verify_node *n, struct verify_stream *s, struct err *err)
 {
 	static const struct db_stmt stmt = {"verify first batches",
 	                                    "SELECT payload, status = 'accepted' FROM ingest_batch "
@@ -132,7 +132,7 @@ load_said(struct verify_node *n, struct verify_stream *s, struct err *err)
 		if (payload == NULL)
 			return err_set(err, ERR_RETRY, "no memory for a batch");
 		if (wire_unpack(payload, len, &b, &why) && wire_check(b, &why))
-			verify_words_entries(s, b, res_bool(r, row, 1));
+			verify_models_dictionary(s, b, res_bool(r, row, 1));
 	}
 	return true;
 }
@@ -153,7 +153,7 @@ load_dictionary(struct verify_node *n, struct verify_stream *s, struct err *err)
 		return true;
 	arg_i64(&a, s->id);
 	if (!db_run(n->db, &devices, &a, &s->devices, err) || !db_run(n->db, &holders, &a, &s->holders, err) ||
-	    !load_aside(n, s, err) || !load_said(n, s, err))
+	    !load_aside(n, s, err) || !load_gpu_entries(n, s, err))
 		return false;
 	for (int row = 0; row < PQntuples(s->devices); row++) {
 		size_t gpu =
@@ -182,7 +182,7 @@ same_device(const struct verify_stream *s, const struct wire_device *d, int row)
 	       strcmp(res_text(r, row, DEV_PROFILE), d->profile) == 0 && res_i64(r, row, DEV_UNITS) == d->units;
 }
 
-/* One that no record that counts has named is kept as it came. */
+/* A device that no counting record has named is stored as it arrived. */
 static bool
 same_entry(const struct verify_stream *s, const struct wire_device *d, int row)
 {
@@ -194,7 +194,7 @@ same_entry(const struct verify_stream *s, const struct wire_device *d, int row)
 	       res_i64(r, row, ENTRY_UNITS) == d->units;
 }
 
-/* What was set aside of a batch is what the batch has of that GPU. */
+/* The records set aside must be those that the batch has of that GPU. */
 static void
 check_aside(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, int64_t seq)
 {
@@ -215,11 +215,11 @@ check_aside(struct verify_node *n, const struct verify_stream *s, const struct w
 		}
 		verify_name_batch(s, seq, "records of the GPU that are set aside", what);
 		if (records != res_i64(s->aside, row, ASIDE_RECORDS))
-			verify_say(n, "set-aside", uuid, INT64_MIN, what, records,
-			           res_i64(s->aside, row, ASIDE_RECORDS));
+			verify_report_amount(n, "set-aside", uuid, INT64_MIN, what, records,
+			                     res_i64(s->aside, row, ASIDE_RECORDS));
 		else if (from_ns != res_i64(s->aside, row, ASIDE_FROM) || to_ns != res_i64(s->aside, row, ASIDE_TO))
-			verify_say_text(n, "set-aside", uuid, INT64_MIN, what, "in the time of these records",
-			                "in another");
+			verify_report_text(n, "set-aside", uuid, INT64_MIN, what, "in the time of these records",
+			                   "in another");
 	}
 }
 
@@ -235,12 +235,12 @@ check_devices(struct verify_node *n, const struct verify_stream *s, const struct
 		verify_name_batch(s, seq, thing, what);
 		if (!idmap_find(&s->device_rows, d->id, &row)) {
 			if (!idmap_find(&s->entry_rows, d->id, &row))
-				verify_say_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "");
+				verify_report_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "");
 			else if (!same_entry(s, d, (int)row))
-				verify_say_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "another entry");
+				verify_report_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "another entry");
 		} else if (!same_device(s, d, (int)row))
-			verify_say_text(n, "dictionary", res_text(s->devices, (int)row, DEV_GPU_UUID), INT64_MIN, what,
-			                d->uuid, "another device, or another shape of it");
+			verify_report_text(n, "dictionary", res_text(s->devices, (int)row, DEV_GPU_UUID), INT64_MIN,
+			                   what, d->uuid, "another device, or another shape of it");
 	}
 }
 
@@ -294,8 +294,8 @@ check_holders(struct verify_node *n, const struct verify_stream *s, const struct
 		         h->kind == WIRE_POD         ? h->pod
 		         : h->kind == WIRE_SLURM_JOB ? h->slurm_job
 		                                     : h->user);
-		verify_say_text(n, "dictionary", NULL, INT64_MIN, what, named,
-		                res_null(r, (int)i, 12) ? "" : "another holder");
+		verify_report_text(n, "dictionary", NULL, INT64_MIN, what, named,
+		                   res_null(r, (int)i, 12) ? "" : "another holder");
 	}
 	return true;
 }
@@ -305,7 +305,7 @@ check_holders(struct verify_node *n, const struct verify_stream *s, const struct
 /* Columns of a page of batches. */
 enum { BATCH_SEQ, BATCH_LAST, BATCH_STATUS, BATCH_FROM, BATCH_TO, BATCH_RECORDS, BATCH_PAYLOAD };
 
-/* What the ledger wrote beside the bytes. A loss may stand for the end of its range only. */
+/* The columns stored beside the bytes. A loss may stand for the end of its range only. */
 static void
 check_head(struct verify_node *n, const struct verify_stream *s, const struct wire_batch *b, const PGresult *r, int row)
 {
@@ -329,22 +329,22 @@ check_head(struct verify_node *n, const struct verify_stream *s, const struct wi
 		if (numbers[i].expected == numbers[i].found)
 			continue;
 		verify_name_batch(s, seq, numbers[i].name, what);
-		verify_say(n, "batch-head", NULL, INT64_MIN, what, numbers[i].expected, numbers[i].found);
+		verify_report_amount(n, "batch-head", NULL, INT64_MIN, what, numbers[i].expected, numbers[i].found);
 	}
 	hex_encode(b->boot_id, sizeof(b->boot_id), boot);
 	if (strcmp(boot, s->boot_id) != 0) {
 		verify_name_batch(s, seq, "boot_id", what);
-		verify_say_text(n, "batch-head", NULL, INT64_MIN, what, boot, s->boot_id);
+		verify_report_text(n, "batch-head", NULL, INT64_MIN, what, boot, s->boot_id);
 	}
 	if (strcmp(b->node, n->name) != 0) {
 		verify_name_batch(s, seq, "node", what);
-		verify_say_text(n, "batch-head", NULL, INT64_MIN, what, b->node, n->name);
+		verify_report_text(n, "batch-head", NULL, INT64_MIN, what, b->node, n->name);
 	}
 }
 
-/* Its head and dictionary at the first sight, and its records against this hour's rows. */
+/* Checks head and dictionary when the batch is read first, and its records against this hour's rows. */
 static bool
-take_batch(struct verify_hour *h, struct verify_stream *s, const PGresult *r, int row, struct err *err)
+check_batch(struct verify_hour *h, struct verify_stream *s, const PGresult *r, int row, struct err *err)
 {
 	int64_t seq = res_i64(r, row, BATCH_SEQ);
 	bool first = seq > s->checked_seq;
@@ -361,13 +361,13 @@ take_batch(struct verify_hour *h, struct verify_stream *s, const PGresult *r, in
 		s->checked_seq = first ? seq : s->checked_seq;
 		/* Its records do not count; later batches may still use the names in its dictionary. */
 		if (first && wire_unpack(payload, len, &b, &why) && wire_check(b, &why))
-			verify_words_entries(s, b, false);
+			verify_models_dictionary(s, b, false);
 		return true;
 	}
 	if (!wire_unpack(payload, len, &b, &why) || !wire_check(b, &why)) {
 		verify_name_batch(s, seq, "its content", what);
 		if (first)
-			verify_say_text(h->node, "batch-bytes", NULL, INT64_MIN, what, "a sound batch", why.text);
+			verify_report_text(h->node, "batch-bytes", NULL, INT64_MIN, what, "a sound batch", why.text);
 		s->checked_seq = first ? seq : s->checked_seq;
 		return true;
 	}
@@ -378,8 +378,8 @@ take_batch(struct verify_hour *h, struct verify_stream *s, const PGresult *r, in
 		check_head(h->node, s, b, r, row);
 		check_devices(h->node, s, b, seq);
 		check_aside(h->node, s, b, seq);
-		verify_words_entries(s, b, true);
-		verify_words_batch(h->node, s, b, seq);
+		verify_models_dictionary(s, b, true);
+		verify_models_batch(h->node, s, b, seq);
 		if (!check_holders(h->node, s, b, seq, err))
 			return false;
 	}
@@ -419,7 +419,7 @@ verify_stream_hour(struct verify_hour *h, struct verify_stream *s, struct err *e
 				more = false;
 				break;
 			}
-			if (!take_batch(h, s, r, row, err))
+			if (!check_batch(h, s, r, row, err))
 				return false;
 		}
 		seq++;
