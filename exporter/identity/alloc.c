@@ -88,10 +88,11 @@ device_name_is_none(const struct device_name *d)
 bool
 device_name_equal(const struct device_name *a, const struct device_name *b)
 {
-	if (a->index != b->index || a->gi != b->gi || a->ci != b->ci || a->replica != b->replica ||
-	    !a->uuid != !b->uuid)
+	if (a->index != b->index || a->gi != b->gi || a->ci != b->ci || a->replica != b->replica)
 		return false;
-	return !a->uuid || strcmp(a->uuid, b->uuid) == 0;
+	if (!a->uuid || !b->uuid)
+		return !a->uuid && !b->uuid;
+	return strcmp(a->uuid, b->uuid) == 0;
 }
 
 void
