@@ -59,8 +59,8 @@ void mem_free(void *p);
 /* Returns freed memory to the system. Called after large work, because malloc keeps it per thread. */
 void mem_give_back(void);
 
-/* Makes the calling thread nicer and asks for short time slices, so that a thread that wakes up on its processor runs soon. Kernels before 6.12 ignore the
- * slice. */
+/* Raises the nice value of the calling thread and requests short time slices, so that other threads that wake up on its
+ * processor run soon. Kernels before 6.12 ignore the slice. */
 void thread_gives_way(int nice);
 
 static inline void

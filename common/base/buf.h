@@ -1,7 +1,7 @@
 /* common/base/buf.h - a growing byte buffer with a ceiling.
  *
- * Writers append without checking each step: past the ceiling the buffer stays as it was and remembers it, and
- * buf_ok() tells at the end. The data is always NUL-terminated, so that text can be used as a string. */
+ * Writers append without checking each step: past the ceiling the buffer stays unchanged and records the failure, which
+ * buf_ok() reports at the end. The data is always NUL-terminated, so that text can be used as a string. */
 #ifndef TOLLGATE_BUF_H
 #define TOLLGATE_BUF_H
 
@@ -32,7 +32,7 @@ MUST_CHECK bool buf_ok(const struct buf *b, const char *what, struct err *err);
 /* Replaces the content by a whole file of at most max bytes. ERR_MISSING: there is none; ERR_INVALID: it is larger. */
 MUST_CHECK bool buf_read_file(struct buf *b, const char *path, struct err *err);
 /* Writes a file so that a crash leaves the old or the new content: temporary file, fsync, rename, fsync of the folder.
- * mode is the file's mode whatever the umask says. A symbolic link is replaced, not followed. */
+ * mode is the file's mode; the umask is ignored. A symbolic link is replaced, not followed. */
 MUST_CHECK bool file_write_atomic(const char *path, const void *data, size_t n, unsigned mode, struct err *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* common/base/err.h - how a function says that it failed.
+/* common/base/err.h - error values: kind, sentence, detail.
  *
- * A fallible function returns MUST_CHECK bool and takes struct err * last. The kind tells the caller what to do,
+ * A fallible function returns MUST_CHECK bool and takes struct err * last. The kind determines the caller's reaction,
  * the text names the thing, the value and the limit. Library code never logs; it returns this. */
 #ifndef TOLLGATE_ERR_H
 #define TOLLGATE_ERR_H
@@ -10,7 +10,7 @@
 enum err_kind {
 	ERR_NONE,
 	ERR_INVALID,  /* the input is wrong: reject it, a repetition will not help */
-	ERR_CONFLICT, /* the input contradicts what is already recorded */
+	ERR_CONFLICT, /* the input contradicts recorded data */
 	ERR_DENIED,   /* the caller may not do this */
 	ERR_MISSING,  /* the thing named does not exist */
 	ERR_RETRY,    /* the same call may work later; nothing was done */
@@ -21,9 +21,9 @@ enum err_kind {
 
 struct err {
 	enum err_kind kind;
-	char text[1024]; /* one sentence, no newline, cut with "..." when longer; whoever asked may read it */
+	char text[1024]; /* one sentence, no newline, cut with "..." when longer; shown to the client */
 	char detail
-		[512]; /* for the log alone: names of hosts and databases, what a server said; "" when there is none */
+		[512]; /* for the log alone: names of hosts and databases, a server's message; "" when there is none */
 };
 
 /* All return false, so that a failing function can end in one line. A NULL err is allowed. err_set and err_errno begin a new error,

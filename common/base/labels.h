@@ -15,7 +15,7 @@
 #define LABEL_MAX_VALUE 63u
 #define LABELS_MAX_TEXT (LABEL_MAX_COUNT * (LABEL_MAX_KEY + 1 + LABEL_MAX_VALUE + 1) - 1)
 
-/* NULL for what Kubernetes allows, else the reason as the end of a sentence: "is longer than 63 characters". */
+/* NULL if Kubernetes allows it, otherwise the reason as the end of a sentence: "is longer than 63 characters". */
 const char *label_key_fault(const char *key, size_t len);
 const char *label_value_fault(const char *value, size_t len);
 

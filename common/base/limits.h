@@ -1,7 +1,7 @@
-/* common/base/limits.h - how long names are and how many of a thing there may be, for all that a node, a policy or a request brings in.
+/* common/base/limits.h - limits on names and counts in the input of nodes, policies and requests.
  *
- * The wire format, live state, the policy and the quota book use these same numbers: what one of them accepts, the next one takes
- * (tests/prop/prop_limits.c). A number that only one of them knows belongs there, not here. */
+ * The wire format, live state, the policy and the quota book use these same numbers, so that input accepted by one is accepted
+ * by the next (tests/prop/prop_limits.c). A limit of only one of them belongs there, not here. */
 #ifndef TOLLGATE_LIMITS_H
 #define TOLLGATE_LIMITS_H
 
@@ -25,14 +25,14 @@
 #define LIMIT_BATCH_INSTANCES 448
 /* Devices that a stream has named and of which no record counts, when a batch names more. */
 #define LIMIT_STREAM_ENTRIES 8192
-/* GPUs in batches of one node whose records are set aside, and nobody has decided about them. */
+/* GPUs in batches of one node whose records are set aside and undecided. */
 #define LIMIT_NODE_SET_ASIDE 65536
 
-/* Digits of what the events of a tenant may add up to in a billing month, of each meter (core/metering/events_sum.h): 10^15 tokens. */
+/* Digits of the sum of a tenant's events in a billing month, of each meter (core/metering/events.h): 10^15 tokens. */
 #define LIMIT_METER_COUNT_DIGITS 15 /* requests, tokens */
 #define LIMIT_METER_GB_DIGITS 12    /* GB-hours, GB */
 #define LIMIT_METER_HOURS_DIGITS 9  /* of support */
-#define LIMIT_METER_COST_DIGITS 17  /* what so many may cost, of any currency: a price is bounded by it */
-#define LIMIT_METER_SMALL_DIGITS 8  /* what is so many digits shorter is not added up */
+#define LIMIT_METER_COST_DIGITS 17  /* the cost of that sum, in any currency: it bounds prices */
+#define LIMIT_METER_SMALL_DIGITS 8  /* an amount shorter by this is not added up */
 
 #endif

@@ -8,8 +8,8 @@
  * 0 when the bytes there are not UTF-8: overlong, cut off, a surrogate or beyond U+10FFFF. */
 size_t utf8_next(const char *s, size_t n, uint32_t *ret_code);
 
-/* Whether a character shows text otherwise than it is: controls (C0, DEL, C1), line and paragraph separators, what turns the
- * direction of writing (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), and the byte order mark. */
+/* Whether a character can make text look different from its content: controls (C0, DEL, C1), line and paragraph separators,
+ * changes of the direction of writing (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), and the byte order mark. */
 bool text_deceives(uint32_t code);
 
 /* UTF-8 throughout, without a character that deceives: fit for a database column, a log line, a document and a terminal. Every text
@@ -21,7 +21,7 @@ bool text_n_is_clean(const char *s, size_t n);
 /* Nothing in it is seen: spaces of any kind, and characters without width. Also true of "". */
 bool text_is_blank(const char *s);
 
-/* A number by which a table finds the text (FNV-1a). Whoever chooses texts can make two meet: tables compare them too. */
+/* FNV-1a hash of a text, for tables. Collisions can be provoked, so tables compare the texts too. */
 uint64_t text_hash(const char *s);
 
 /* The order of the first two that differ. */

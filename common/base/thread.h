@@ -15,7 +15,7 @@ void condition_init(pthread_cond_t *c);
  * pthread_cond_wait(), true does not mean that the awaited state is there: the caller tests it in a loop. */
 bool condition_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, int64_t deadline_ns);
 
-/* A thread that works, waits and works again until it is stopped. run() is the thread: it returns when ticker_wait() says false. */
+/* A thread that works, waits and works again until it is stopped. run() is the thread: it returns when ticker_wait() returns false. */
 struct ticker;
 MUST_CHECK bool ticker_start(const char *what, void (*run)(struct ticker *t, void *arg), void *arg, struct ticker **ret,
                              struct err *err);

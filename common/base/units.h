@@ -1,4 +1,4 @@
-/* common/base/units.h - what a GPU, a MIG instance and a replica weigh. One whole GPU is 5040 units (BILLING). */
+/* common/base/units.h - weights of GPUs, MIG instances and replicas. One whole GPU is 5040 units (BILLING). */
 #ifndef TOLLGATE_UNITS_H
 #define TOLLGATE_UNITS_H
 
@@ -30,8 +30,8 @@ MUST_CHECK bool mig_profile_parse(const struct mig_geometry *g, const char *prof
  * its GPU instance has its part of that memory: compute / gi_compute. Whole units for every legal profile. */
 int64_t units_of_slices(const struct mig_geometry *g, struct mig_slices s);
 
-/* Of free slices: the units of the largest set of instances that could still be created from them. What a
- * partitioned GPU has left beyond this is stranded. */
+/* Of free slices: the units of the largest set of instances that could still be created from them. The
+ * other free units of a partitioned GPU are stranded. */
 int64_t units_creatable(const struct mig_geometry *g, int compute_left, int memory_left);
 
 /* The same where it is known which memory slices are taken (one bit each, from the lowest): a profile may begin at certain

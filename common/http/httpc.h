@@ -11,14 +11,14 @@ struct httpc_options {
 	const char *base_url;   /* "http://127.0.0.1:9402" */
 	const char *token_file; /* NULL: none. Read before each request, so that a renewed token is used */
 	const char *ca_file;    /* NULL: the system's */
-	/* PEM files, both or neither: what is shown to a server that asks who is calling. */
+	/* PEM files, both or neither: the client certificate. */
 	const char *client_cert, *client_key;
 	const char *user_agent;
 	const char *clock_header; /* the header that says when a call was sent, in nanoseconds since 1970; NULL: none */
 	bool gzip;                /* bodies are sent compressed */
 	int64_t connect_timeout_ns;
 	int64_t timeout_ns; /* of a whole call */
-	/* Called while a call is under way, at least once a second; total_bytes of the reply, 0: not known. NULL: nobody. */
+	/* Called while a call is under way, at least once a second; total_bytes of the reply, 0: not known. NULL: none. */
 	void (*progress)(void *arg, int64_t sent_bytes, int64_t received_bytes, int64_t total_bytes);
 	void *progress_arg;
 };
@@ -26,8 +26,8 @@ struct httpc_options {
 struct httpc_reply {
 	int status;
 	struct buf body; /* buf_init by the caller, with its ceiling; emptied by each call */
-	/* Takes the body of a reply below 400 piece by piece, in place of the buffer; false ends the call. NULL: nobody does. What it
-	 * has begun to take is not asked for again. */
+	/* Takes the body of a reply below 400 piece by piece, in place of the buffer; false ends the call. NULL: none. A call
+	 * whose sink has taken a piece is not repeated. */
 	bool (*sink)(void *arg, const void *data, size_t n);
 	void *sink_arg;
 	bool sunk; /* it has taken something */
@@ -45,14 +45,14 @@ DEFINE_OWNED(httpc, struct httpc)
 
 /* A reply of any status is success. path begins with '/' and is already percent-encoded; body NULL: none. Failures:
  * ERR_RETRY no reply (refused, timed out, cut off, aborted), ERR_INVALID a reply above its body's ceiling, a sink that ended it, or a token file
- * that holds no token, and what reading the token file says. The text has the reason and the URL, never the token. */
+ * that holds no token, and errors of reading the token file. The text has the reason and the URL, never the token. */
 MUST_CHECK bool httpc_call(struct httpc *c, const char *method, const char *path, const char *content_type,
                            const void *body, size_t n, struct httpc_reply *reply, struct err *err);
 /* ---- calls that are repeated ---- */
 
 struct httpc_retry {
 	int attempts;              /* all calls together, the first too; at least 1 */
-	int64_t least_ns, most_ns; /* the pauses: the first, and what they grow to */
+	int64_t least_ns, most_ns; /* the pauses: the first, and the longest */
 	int64_t patience_ns;       /* a server that asks for a longer pause than this is not waited for */
 };
 
@@ -65,7 +65,7 @@ bool httpc_may_repeat(const struct httpc_retry *r, const char *method, int statu
 /* The pause after so many failures in a row: doubled each time from least to most, half of it left to chance so that clients
  * do not come back all at once. A server's Retry-After is waited for at least, and up to a tenth of it longer. */
 int64_t httpc_pause_ns(int64_t least_ns, int64_t most_ns, unsigned failures, int retry_after_s, uint64_t chance);
-/* httpc_call, repeated by these rules. What it gives back is the last attempt's. */
+/* httpc_call, repeated by these rules. The result is that of the last attempt. */
 MUST_CHECK bool httpc_call_again(struct httpc *c, const struct httpc_retry *r, const char *method, const char *path,
                                  const char *content_type, const void *body, size_t n, struct httpc_reply *reply,
                                  struct err *err);

@@ -6,10 +6,10 @@
  *
  * Every resource a client can make the server hold has a limit: connections, idle time, the time to send a request and to
  * take its reply, headers (then 431), one body (as it arrives and after gzip), all bodies together, and requests
- * waiting. Where the server is told who is asking (identify), each caller has a share of these, and what is beyond the caller's own
- * share is answered 429 with Retry-After and the name of the limit.
+ * waiting. Where the server identifies callers (identify), each has a share of these, and a request beyond its own share is
+ * answered 429 with Retry-After and the name of the limit.
  *
- * A worker's reply is sent as gzip to who takes it, when that pays; a reply made inline is sent as it is. */
+ * A worker's reply is compressed for clients that accept gzip, where that pays; an inline reply is sent as it is. */
 #ifndef TOLLGATE_HTTPD_H
 #define TOLLGATE_HTTPD_H
 
@@ -21,7 +21,7 @@ struct http_route;
 /* The ceiling of a reply's own body; past it the client gets 500, never half a document. */
 #define HTTP_REPLY_MAX (64u << 20)
 
-/* A body up to this is read before anybody looks at who sends it. */
+/* A body up to this is read before the caller is identified. */
 #define HTTP_SMALL_BODY (16u << 10)
 
 #define HTTP_ID_MAX 64
@@ -67,7 +67,7 @@ struct http_reply {
 	char *detail;             /* the same of what is for the log alone: see http_request */
 	const char *challenge;    /* static text, for 401; NULL: "Bearer" */
 	/* A body that outlives the reply: when set, `body` is ignored, these bytes are sent uncopied, and release(release_arg) is
-	 * called exactly once after, in whatever thread comes last, also when the client went away. */
+	 * called exactly once after, in any thread, also when the client went away. */
 	const void *shared;
 	size_t shared_len;
 	void (*release)(void *arg);
@@ -86,8 +86,8 @@ struct http_reply {
  * worker's thread. */
 void http_defer(struct http_reply *rp);
 
-/* For a handler whose answer depends on what is yet to happen: the request is kept without a worker. From here on rq and rp
- * belong to whoever calls http_later_done, exactly once, in any thread, as soon as it likes; rq and rp are valid until then, with
+/* For a handler whose answer depends on a later event: the request is kept without a worker. From here on rq and rp
+ * belong to the thread that calls http_later_done, exactly once, at any time; rq and rp are valid until then, with
  * query and headers, but without the body, and the handler touches neither again. A reply that came later is sent as it is, not
  * compressed. False: the server stops, or keeps too many already; nothing has happened, the handler answers at once (http_later_refuse: with 503,
  * or with 429 where the limit is the caller's own). */
@@ -99,17 +99,17 @@ struct http_keep {
 MUST_CHECK bool http_later(const struct http_request *rq, const struct http_keep *keep);
 void http_later_refuse(const struct http_request *rq, struct http_reply *rp) SELDOM;
 void http_later_done(const struct http_request *rq);
-/* Of a request that is kept: its client has gone, nobody will read the reply. */
+/* Of a kept request: its client has gone, the reply will not be read. */
 bool http_gone(const struct http_request *rq);
 
-/* Whom a request counts for, in shares of bodies, workers and kept requests. */
+/* The caller that a request counts for, in shares of bodies, workers and kept requests. */
 struct http_caller {
 	char tenant[64]; /* empty: of no tenant */
 	int64_t token_id;
 };
 enum http_identified {
-	HTTP_CALLER_UNKNOWN,   /* only a worker can say; until then its address counts */
-	HTTP_CALLER_ANONYMOUS, /* nobody needs to know: its address counts */
+	HTTP_CALLER_UNKNOWN,   /* only a worker can tell; until then its address counts */
+	HTTP_CALLER_ANONYMOUS, /* not identified: its address counts */
 	HTTP_CALLER_KNOWN,
 	HTTP_CALLER_REFUSED, /* the refusal is written to rp */
 };
@@ -117,7 +117,7 @@ enum http_identified {
 /* RFC 9457 problem+json: type, title, status, detail, request id, and `field` when one is to blame. */
 void http_problem(struct http_reply *rp, const struct http_request *rq, int status, const char *field, const char *fmt,
                   ...) PRINTF_LIKE(5, 6) SELDOM;
-/* Adds a member to the problem just written: what a program needs to go on, such as expected_seq. */
+/* Adds a member to the problem just written, for programs: for example expected_seq. */
 void http_problem_i64(struct http_reply *rp, const char *name, int64_t value);
 void http_problem_text(struct http_reply *rp, const char *name, const char *value);
 /* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, LIMIT 429, RETRY 503, FATAL 500. UNKNOWN is 503
@@ -148,16 +148,16 @@ struct http_route {
 /* PEM files. They are read again by httpd_tls_renew, and when they change. */
 struct httpd_tls_files {
 	const char *cert, *key;       /* the chain, the server's own first; NULL: no TLS */
-	const char *client_ca;        /* who vouches for clients; NULL: they are not asked for a certificate */
+	const char *client_ca;        /* signs clients' certificates; NULL: they are not asked for one */
 	bool client_required;         /* a client without one is refused; a wrong one always is */
 	int min_version, max_version; /* 12 or 13, for TLS 1.2 and 1.3; 0: as far as it goes */
 };
-/* What can be said of the names alone: a certificate needs its key, a client CA both. */
+/* Checks the names alone: a certificate needs its key, a client CA both. */
 MUST_CHECK bool httpd_tls_files_check(const struct httpd_tls_files *files, struct err *err);
 enum httpd_tls_event {
 	HTTPD_TLS_RENEWED,
 	HTTPD_TLS_REFUSED, /* the old files stay in use */
-	HTTPD_TLS_EXPOSED, /* everybody on this host may read the key */
+	HTTPD_TLS_EXPOSED, /* every user of this host may read the key */
 };
 
 struct httpd_options {
@@ -172,9 +172,9 @@ struct httpd_options {
 	/* Called before a handler, in the same thread, while the body is still as it came (perhaps gzip); false when it has
 	 * written a refusal to rp, or defers to a worker, where it is called again. NULL: none. */
 	bool (*guard)(void *app, void *worker, const struct http_request *rq, struct http_reply *rp);
-	/* Who is asking; called before a body above HTTP_SMALL_BODY is read, and before a request is answered. First in the server's thread
-	 * with worker NULL, where it must not wait; when that does not know, in a worker's thread, where it does what the guard does, which is
-	 * then not asked by the same worker again. rq has no body. NULL: all callers are alike, and shares are not looked at. */
+	/* Identifies the caller; called before a body above HTTP_SMALL_BODY is read, and before a request is answered. First in the server's thread
+	 * with worker NULL, where it must not wait; when that does not know, in a worker's thread, where it replaces the guard, which
+	 * the same worker then does not call. rq has no body. NULL: all callers are alike, without shares. */
 	enum http_identified (*identify)(void *app, void *worker, const struct http_request *rq, struct http_reply *rp,
 	                                 struct http_caller *ret);
 	/* Whether a request of a route that is HTTP_HEAVY is, by its path: below a prefix there may be one that is quickly answered. In any thread,
@@ -191,7 +191,7 @@ struct httpd_options {
 	void *(*worker_new)(void *app);
 	void (*worker_free)(void *worker);
 	int64_t idle_timeout_ns; /* without a byte either way; rounded up to seconds */
-	/* From a request's first line to its last byte, however steadily it trickles; ten times that for taking the reply.
+	/* From a request's first line to its last byte, even if bytes arrive steadily; ten times that for taking the reply.
 	 * Past it the connection is closed. 0: 60 s. */
 	int64_t request_timeout_ns;
 	int connection_max; /* more wait in the kernel's backlog */
@@ -199,14 +199,14 @@ struct httpd_options {
 	/* With identify: of these, polls of one tenant, and as many of its other requests; 0: no limit but later_max. A token of no tenant has a quarter
 	 * of later_max. */
 	int later_tenant_max;
-	/* The client of a heavy GET that a worker has is gone: what the worker waits for may be ended, its reply will be read by nobody. In another
-	 * thread, while the worker is still at that request; must not wait. NULL: the worker goes on to the end. */
+	/* The client of a heavy GET in a worker has gone: the worker's statement may be cancelled, since its reply will not be read. Called in another
+	 * thread, while the worker still has that request; must not wait. NULL: the worker finishes. */
 	void (*on_abandoned)(void *app, void *worker);
-	/* A kept request's client has gone: its keeper may look (http_gone) and let go of it. In another thread, must not wait. NULL: its
+	/* A kept request's client has gone: its keeper may check (http_gone) and release it. In another thread, must not wait. NULL: its
 	 * keeper answers in its own time. */
 	void (*on_gone)(void *app);
-	/* Called by httpd_stop when no handler runs any more and none will: whoever has kept requests is to answer them now. The stop
-	 * waits for that without limit. NULL: nobody keeps any. */
+	/* Called by httpd_stop when no handler runs any more and none will: owners of kept requests answer them now. The stop
+	 * waits for that without limit. NULL: no request is kept. */
 	void (*on_stop)(void *app);
 	/* Of a request, in bytes, then 431. As much is set aside for each connection, and cleared after each request: where no
 	 * client has reason to send more, less is cheaper. 0: 32 KiB. */
@@ -216,7 +216,7 @@ struct httpd_options {
 	void (*on_done)(void *app, const struct http_request *rq, int status, size_t bytes, int64_t duration_ns);
 };
 
-/* Limits of a caller's own, by the names that 429 tells. */
+/* Limits of a caller, by their names in a 429 reply. */
 enum http_limit {
 	HTTP_LIMIT_ADDRESS_BODIES,
 	HTTP_LIMIT_CALLER_BODIES,
@@ -237,11 +237,11 @@ void httpd_stats(struct httpd *h, struct httpd_stats *ret);
 
 /* A taken port is an error that names it. The options' pointers must stay valid until httpd_stop has returned. */
 MUST_CHECK bool httpd_start(const struct httpd_options *o, struct httpd **ret, struct err *err);
-/* Refuses what is new, finishes the requests that were complete, gives their clients up to three seconds to take the
+/* Refuses new requests, finishes the complete ones, gives their clients up to three seconds to take the
  * replies, frees. NULL is allowed. */
 void httpd_stop(struct httpd *h);
 uint16_t httpd_port(const struct httpd *h); /* of a listener on port 0 */
-/* Reads the TLS files again; what comes of it is told by on_tls. Connections go on. Without TLS nothing happens. */
+/* Reads the TLS files again; on_tls gets the result. Connections stay open. Without TLS nothing happens. */
 void httpd_tls_renew(struct httpd *h);
 /* The same with other files; they need not outlive the call. False: the old ones stay in use. ERR_CONFLICT: TLS cannot be begun or
  * ended while serving. */
