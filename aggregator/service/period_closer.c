@@ -14,7 +14,7 @@
 
 struct closer {
 	struct app *app;
-	struct db *work, *tell;
+	struct db *work, *status;
 	struct ticker *ticker;
 	char last_error[sizeof((struct err *)0)->text];
 };
@@ -47,7 +47,7 @@ log_outcome(const struct close_outcome *o)
 static bool
 look(struct closer *c, struct ticker *ticker)
 {
-	const struct close_work work = {.work = c->work, .tell = c->tell, .go_on = go_on, .arg = ticker};
+	const struct close_work work = {.work = c->work, .status = c->status, .go_on = go_on, .arg = ticker};
 	struct close_outcome out;
 	struct err err = {0};
 
@@ -76,21 +76,21 @@ static void
 closer_free(struct closer *c)
 {
 	db_free(c->work);
-	db_free(c->tell);
+	db_free(c->status);
 	mem_free(c);
 }
 
 bool
 closer_start(struct app *app, struct closer **ret, struct err *err)
 {
-	owned(db) struct db *work_db = NULL, *tell = NULL;
+	owned(db) struct db *work_db = NULL, *status_db = NULL;
 	struct closer *c;
 
 	if (!app_rollup_new(app->options, "tollgate-aggregator close", &app->db, &work_db, err) ||
-	    !app_rollup_new(app->options, "tollgate-aggregator close progress", &app->db, &tell, err))
+	    !app_rollup_new(app->options, "tollgate-aggregator close progress", &app->db, &status_db, err))
 		return false;
 	c = mem_alloc(sizeof(*c));
-	*c = (struct closer){.app = app, .work = take(work_db), .tell = take(tell)};
+	*c = (struct closer){.app = app, .work = take(work_db), .status = take(status_db)};
 	if (!ticker_start("that closes periods", work, c, &c->ticker, err)) {
 		closer_free(c);
 		return false;

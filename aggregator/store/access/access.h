@@ -41,7 +41,7 @@ struct token_request {
 struct token_made {
 	int64_t id;
 	char name[352];
-	char token[72]; /* the only time it is seen */
+	char token[72]; /* shown only here */
 };
 /* Makes a token (256 random bits as 64 hex digits), stores its SHA-256. */
 MUST_CHECK bool store_token_create(struct db *db, const struct token_request *rq, const char *actor,
@@ -86,10 +86,10 @@ MUST_CHECK bool store_join_tokens_json(struct db *db, const char *status, const 
                                        struct err *err);
 /* ERR_CONFLICT when a node has used it already. */
 MUST_CHECK bool store_join_token_revoke(struct db *db, int64_t id, const char *actor, struct buf *out, struct err *err);
-/* ERR_DENIED when the join token is not valid; the text says why. The join token is not used up. */
+/* ERR_DENIED if the join token is not valid; the text says why. The join token stays usable. */
 MUST_CHECK bool store_join_check(struct db *db, const char *join_token, struct err *err);
-/* The exchange, all or nothing: of two at the same time one gets a token. ERR_DENIED: the join token is not one that
- * works, and the text says why; or, with *ret_known, it is made for another node. ERR_CONFLICT: the name has an active
+/* The exchange, all or nothing: of two at the same time one gets a token. ERR_DENIED: the join token is not valid,
+ * and the text says why; or, with *ret_known, it was made for another node. ERR_CONFLICT: the name has an active
  * token. */
 MUST_CHECK bool store_join(struct db *db, const char *join_token, const char *node, struct token_made *ret,
                            bool *ret_known, struct err *err);
@@ -109,24 +109,24 @@ struct audit_query {
 /* {"entries":[...],"next":ID or null} */
 MUST_CHECK bool store_audit_json(struct db *db, const struct audit_query *q, struct buf *out, struct err *err);
 
-/* The same read by the same one, once or more. */
+/* One kind of read by one actor, once or more often. */
 struct audit_read {
 	const char *actor, *action, *subject;
-	const char *tenant; /* whose rows they were; NULL: not of one tenant */
+	const char *tenant; /* the tenant of the rows; NULL: not of one tenant */
 	int64_t first_ns, last_ns, times;
 };
 MUST_CHECK bool store_audit_reads(struct db *db, const struct audit_read *reads, size_t n, struct err *err);
 
-/* Puts batches that are in no range yet into ranges, which the journal of rows has; some 10,000 at once. Until then only its own SHA-256 proves
- * a batch that was accepted. */
+/* Puts batches without a range into ranges, which the journal of rows covers; about 10,000 at once. Until then an
+ * accepted batch is covered only by its own SHA-256. */
 MUST_CHECK bool store_batches_anchor(struct db *db, int64_t *ret_batches, bool *ret_more, struct err *err);
 
 struct audit_sealed {
-	int64_t entries; /* that were put into chains */
-	int64_t seal;    /* 0: there was nothing to seal, or another replica does */
+	int64_t entries; /* put into chains */
+	int64_t seal;    /* 0: nothing to seal, or another replica seals */
 	char hash[2 * SHA256_SIZE + 1];
 };
-/* Puts what was committed into the chains and seals their ends; at most `most` entries. */
+/* Puts committed entries into the chains and seals their ends; at most `most` entries. */
 MUST_CHECK bool store_audit_seal(struct db *db, int most, struct audit_sealed *ret, struct err *err);
 
 /* An operator accepts a change of journalled rows that has no entry in the audit log: verify accepts it from then on. Writes {"entry",

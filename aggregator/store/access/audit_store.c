@@ -45,7 +45,7 @@ store_audit_json(struct db *db, const struct audit_query *q, struct buf *out, st
 #define DB_LOCK_ANCHOR DB_LOCK_CLASS ", 13"
 #define ANCHOR_AT_ONCE 10000
 
-/* The hour's moment is the first read's; a tenant that has gone since leaves the entry to the operator. */
+/* The hourly entry has the time of the first read; the entry of a deleted tenant belongs to the operator. */
 bool
 store_audit_reads(struct db *db, const struct audit_read *reads, size_t n, struct err *err)
 {
@@ -74,7 +74,7 @@ store_audit_reads(struct db *db, const struct audit_read *reads, size_t n, struc
 	return db_tx_begin(&tx, db, err) && db_run(db, &stmt, &a, NULL, err) && db_tx_commit(&tx, err);
 }
 
-/* Retention makes ranges too: it has the evidence alone. */
+/* Retention makes ranges too, under the exclusive evidence lock. */
 bool
 store_batches_anchor(struct db *db, int64_t *ret_batches, bool *ret_more, struct err *err)
 {

@@ -1,13 +1,14 @@
-/* aggregator/store/access/join_store.c - how a node comes by its token: a join token, exchanged once.
+/* aggregator/store/access/join_store.c - a node exchanges a join token, once, for its own token.
  *
  * Rules, in order:
- *  1. a join token works once, before it expires, unless it was revoked; the row says so, and only one transaction can
- *     take it
- *  2. made for a node, it enrols no other
- *  3. made for no node in particular, it cannot take a name that has an active token, or that is approved: it would speak for another's node
- *  4. made for a node that has active tokens, it ends them in the same transaction, and the audit log says so: a node has one token
- *  5. a join that is refused leaves the join token as it was
- *  6. made for a node, it approves that node: whoever made it knew its name. Made for any, it does not */
+ *  1. a join token works once, before it expires, unless it was revoked; only one transaction can use it
+ *  2. a join token made for a node enrols no other
+ *  3. a join token without a node cannot use a name that has an active token or is approved: it would speak for
+ *     another's node
+ *  4. a join token made for a node with active tokens revokes them in the same transaction, with an audit entry: a
+ *     node has one token
+ *  5. a refused join leaves the join token unchanged
+ *  6. a join token made for a node approves that node, because its maker named it; one without a node does not */
 #include <stdio.h>
 #include <string.h>
 
@@ -116,7 +117,7 @@ store_join_token_revoke(struct db *db, int64_t id, const char *actor, struct buf
 
 /* --- the exchange --- */
 
-/* Rule 1. Of two transactions the second waits for the first, and then finds nothing to take. */
+/* Rule 1. Of two transactions the second waits for the first, and then finds no unused token. */
 static bool
 take_join_token(struct db *db, const uint8_t sha[SHA256_SIZE], PGresult **ret, struct err *err)
 {
@@ -129,7 +130,7 @@ take_join_token(struct db *db, const uint8_t sha[SHA256_SIZE], PGresult **ret, s
 	return db_run(db, &stmt, &a, ret, err);
 }
 
-/* Who shows a join token may hear what became of it: if it was used by another, that is news. */
+/* The bearer of a join token may learn its state: that another node has used it is important to know. */
 static bool
 refuse(struct db *db, const uint8_t sha[SHA256_SIZE], struct err *err)
 {
@@ -169,7 +170,7 @@ store_join_check(struct db *db, const char *join_token, struct err *err)
 	return PQntuples(r) > 0 || refuse(db, sha, err);
 }
 
-/* Rule 4. What the node had before speaks for it no longer, whoever has it. */
+/* Rule 4. The node's earlier tokens are refused from now on. */
 static bool
 end_tokens_of(struct db *db, const char *node, const char *actor, struct err *err)
 {
@@ -241,7 +242,7 @@ store_join(struct db *db, const char *join_token, const char *node, struct token
 	if (PQntuples(taken) == 0)
 		return refuse(db, sha, err);
 	*ret_known = true;
-	/* the lock makes two join tokens that want the same name come one after the other */
+	/* the lock serialises two join tokens for the same name */
 	if (!token_check_node(node, err) || !db_script(db, "SELECT pg_advisory_xact_lock(" DB_LOCK_JOIN ")", err))
 		return false;
 	if (res_null(taken, 0, 1)) {

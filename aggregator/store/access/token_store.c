@@ -1,7 +1,7 @@
 /* aggregator/store/access/token_store.c - bearer tokens: 256 random bits, of which only the SHA-256 is stored.
  *
- * A token is looked up by the hash of what was shown, so the work is the same whether it is right, wrong, over or
- * nearly right. */
+ * A token is looked up by the hash of the presented text, so a right, a wrong, an expired and a nearly right token
+ * take the same time. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #define DESCRIPTION_MAX 200
 #define NODE_MAX 253
 #define TOKEN_SOURCES_MAX 64
-#define TOKEN_SOURCE_MAX 512 /* as core/metering/events.h takes it */
+#define TOKEN_SOURCE_MAX 512 /* same limit as in core/metering/events.h */
 
 enum scope { SCOPE_ALL, SCOPE_TENANT, SCOPE_NODE, SCOPE_SOURCES };
 static const struct role_row {
@@ -63,7 +63,7 @@ role_parse(const char *text, uint32_t *ret, struct err *err)
 		text);
 }
 
-/* One after the other, without spaces: each is as the attribute source of its events. */
+/* Sources separated by commas, without spaces; each is the attribute source of its events. */
 static bool
 check_sources(const char *sources, struct err *err)
 {
@@ -119,7 +119,7 @@ token_check_node(const char *node, struct err *err)
 	static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-._";
 	size_t n = strlen(node);
 
-	/* as hosts are named: two nodes that look the same in a list are two nodes */
+	/* characters of host names: no two different nodes may look the same in a list */
 	return (n > 0 && n <= NODE_MAX && strspn(node, letters) == n && node[0] != '-' && node[0] != '.') ||
 	       err_set(err, ERR_INVALID,
 	               "node: \"%.64s\" is not the name of a node: 1 to %d letters, digits, '-', '.' and '_'",
@@ -242,8 +242,8 @@ token_copy_text(char *out, size_t size, const char *text)
 	out[used] = '\0';
 }
 
-/* At most one write an hour for each token. It waits for nobody, and a database that cannot be written answers all the same:
- * what a token may do does not depend on it. */
+/* At most one write per hour and token. It waits for no lock, and its failure is ignored: the token's rights do not
+ * depend on it. */
 static void
 note_use(struct db *db, int64_t id)
 {
@@ -259,7 +259,7 @@ note_use(struct db *db, int64_t id)
 }
 
 static void
-take_look(struct db *db, struct token_look *l, const PGresult *r, int row)
+set_look_result(struct db *db, struct token_look *l, const PGresult *r, int row)
 {
 	l->who = (struct identity_row){.token_id = res_i64(r, row, 1)};
 	token_copy_text(l->who.node, sizeof(l->who.node), res_text(r, row, 3));
@@ -272,8 +272,8 @@ take_look(struct db *db, struct token_look *l, const PGresult *r, int row)
 		note_use(db, l->who.token_id);
 }
 
-/* OFFSET 0: each hash is looked up by its index, whatever the planner knew of the tables when it made the plan. (SELECT ...): how many there
- * are is nothing to plan by, so that one plan serves for all. */
+/* OFFSET 0: each hash is looked up by its index, whatever statistics the planner had. (SELECT ...): hides the number
+ * of hashes from the planner, so that one plan serves all. */
 void
 store_tokens_check(struct db *db, struct token_look *const *looks, size_t n)
 {
@@ -306,7 +306,7 @@ store_tokens_check(struct db *db, struct token_look *const *looks, size_t n)
 		return;
 	}
 	for (int row = 0; row < PQntuples(r); row++)
-		take_look(db, looks[res_i64(r, row, 0) - 1], r, row);
+		set_look_result(db, looks[res_i64(r, row, 0) - 1], r, row);
 	for (size_t i = 0; i < n; i++)
 		if (looks[i]->err.kind == ERR_DENIED)
 			err_set(&looks[i]->err, ERR_DENIED, STORE_TOKEN_REFUSED);
@@ -359,7 +359,7 @@ store_tokens_json(struct db *db, const struct token_query *q, struct buf *out, s
 	return db_run_text(db, sql, &a, &r, err) && res_json_page(r, "tokens", q->page.limit, out, err);
 }
 
-/* One that is over already stays as it was, and the log has it once. */
+/* Revoking a token that is expired or revoked changes nothing, and the log has it once. */
 static bool
 end_token(struct db *db, int64_t id, const char *tenant, const char *actor, struct err *err)
 {

@@ -29,7 +29,7 @@ const char *document_name(enum document_format format);
 /* FOCUS of "1.2", "1.3" or "1.4". */
 MUST_CHECK bool document_focus_format(const char *version, enum document_format *ret);
 
-/* The document of one tenant names no other tenant that borrowed from it, whoever reads it. The operator's document, of all tenants, names
+/* The document of one tenant names no other tenant that borrowed from it, for every reader. The operator's document, of all tenants, names
  * them. Each has its own manifest. */
 struct document_request {
 	const char *period; /* "2026-11" */

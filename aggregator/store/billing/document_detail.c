@@ -37,9 +37,10 @@ detail_fini(struct detail *d)
 	mem_free(d->billed);
 }
 
-/* Of a line without a price, whichever book was in force. Of an energy line, everything that the workspace held in the cluster; else what it held of that kind of device.
- * Of a correction, which has one day for all of its month, they are all of that day. Outer joins and coalesce(), so that the planner expects as many rows as there are
- * (folded_usage() in sql/0012_rollup_functions.sql). */
+/* For a line without a price, of any price book. For an energy line, all that the workspace held in the cluster;
+ * otherwise only that kind of device. All rows of a correction, which has one day for its whole month, are of that
+ * day. Outer joins and coalesce(), so that the planner expects the right number of rows (folded_usage() in
+ * sql/0012_rollup_functions.sql). */
 static const char workloads_sql[] =
 	"SELECT CASE WHEN $10 THEN 0 ELSE (u.hour AT TIME ZONE l.zone)::date - (p.starts_at AT TIME ZONE l.zone)::date END, h.user_name, h.slurm_job, h.namespace, "
 	"coalesce(nullif(h.pod, ''), h.pod_uid), h.container, d.uuid, n.name, sum(u.used), sum(u.idle), sum(u.unmeasured), sum(u.energy_mj) "
@@ -294,7 +295,7 @@ begin(void *arg, const struct rating_input *in, struct err *err)
 	return true;
 }
 
-/* Whose line it is, if a close has stored it: then no other tenant's month is looked at. */
+/* The tenant of the line, if a close has stored it: then no other tenant's month is read. */
 static bool
 find_tenant(struct db *db, const struct detail_request *rq, PGresult **ret, struct err *err)
 {

@@ -55,7 +55,7 @@ add_lines(void *arg, const struct rating_input *in, const struct rated *r, struc
 	return true;
 }
 
-/* Of a closed month: what its invoices add up to, and the corrections that were billed with it. */
+/* For a closed month: the sums of its invoices, and the corrections billed with it. */
 static bool
 load_billed(struct db *db, const char *tenant, struct previous_month *p, struct err *err)
 {

@@ -2,7 +2,7 @@
  *
  * Rules of one-off charges and credits, in order:
  *  1. a row is never changed, and none enters a closed period: the database refuses both
- *  2. it is billed once it is approved by somebody other than its requester. An administrator's request is approved at once
+ *  2. it is billed once it is approved by a person other than its requester. An administrator's request is approved at once
  *  3. it is reversed by a row of the opposite amount, once, and such a row is final
  *  4. every step has its audit entry in the same transaction */
 #include "aggregator/store/billing/finance.h"
@@ -38,7 +38,7 @@ write_row(struct db *db, int64_t id, struct buf *out, struct err *err)
 	return buf_ok(out, "the adjustment", err);
 }
 
-/* Rule 4; the row as it is now is what came of it. */
+/* Rule 4; the audit entry has the row after the step. */
 static bool
 audit(struct db *db, int64_t id, const char *actor, const char *action, const char *reason, struct err *err)
 {
@@ -71,7 +71,7 @@ approve(struct db *db, int64_t id, const char *actor, struct err *err)
 	return db_run(db, &stmt, &a, NULL, err);
 }
 
-/* --- asked for --- */
+/* --- requests --- */
 
 static bool
 find_place(struct db *db, const struct adjustment_request *rq, PGresult **ret, struct err *err)
@@ -100,7 +100,7 @@ find_place(struct db *db, const struct adjustment_request *rq, PGresult **ret, s
 	return true;
 }
 
-/* Of a day that is over: those of today may still come out otherwise. */
+/* Only for a day that is over: today's rows may still change. */
 static bool
 find_refund(struct db *db, const struct adjustment_request *rq, struct err *err)
 {
@@ -345,7 +345,8 @@ load_days(struct db *db, const char *period, struct budget_list *l, struct err *
 	return true;
 }
 
-/* The ledger's first hour is that of the first node, or of the first event where that is earlier. Where a day lies before the month nobody needs it. */
+/* The ledger's first hour is that of the first node, or of the first event if that is earlier. A day before the month
+ * is not needed. */
 static bool
 load_first_hour(struct db *db, struct budget_list *l, struct err *err)
 {

@@ -55,8 +55,8 @@ struct period_close {
 	int64_t now_ns;
 	struct period_thresholds thresholds;
 	/* Of a job: called before each tenant is written; false ends the close with its err. The job ends with the close. NULL: no job. */
-	bool (*tell)(void *arg, int64_t done, int64_t total, const char *step, struct err *err);
-	void *tell_arg;
+	bool (*progress)(void *arg, int64_t done, int64_t total, const char *step, struct err *err);
+	void *progress_arg;
 	/* store_period_fingerprint() from before the month was verified; NULL: it was not verified. ERR_RETRY: the fingerprint has changed. */
 	const char *verified;
 };
@@ -82,7 +82,7 @@ MUST_CHECK bool store_close_cancel(struct db *db, const char *month, const char 
 
 enum close_state { CLOSE_NONE, CLOSE_RUNNING, CLOSE_CLOSED, CLOSE_REFUSED, CLOSE_FAILED, CLOSE_CANCELLED };
 struct close_work {
-	struct db *work, *tell;   /* two connections with the roll-up's login */
+	struct db *work, *status; /* two connections with the roll-up's login: for the work, and for the job's row */
 	bool (*go_on)(void *arg); /* false: the program ends; the job is resumed later */
 	void *arg;
 };

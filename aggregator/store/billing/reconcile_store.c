@@ -18,8 +18,8 @@ struct reconciling {
 		"c") " AS stranded, c.down, c.unknown FROM " table " c "                                    \
 		     "WHERE c.day >= $1::date AND c.day < $2::date" days
 
-/* What is stranded of shared nodes and reserved is unused: stranded here is the part that nobody has reserved, hour by hour, as it is
- * where idle time is spread (shared_month.c). */
+/* Stranded time of shared nodes that is reserved counts as unused: stranded here is the unreserved part, hour by
+ * hour, as in shared_month.c. */
 static bool
 add_pools(struct reconciling *w, const struct rating_input *in, struct err *err)
 {

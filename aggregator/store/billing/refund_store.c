@@ -1,7 +1,8 @@
-/* aggregator/store/billing/refund_store.c - what workloads lost in a month, how long they had held it, and what was charged for that.
+/* aggregator/store/billing/refund_store.c - losses of workloads in a month: how long the device had been held, and
+ * the charges for that time.
  *
- * A run is the billing hours without a gap in which the workload held the device, up to the hour in which it lost it. Where it began
- * within its first hour is told by how long it held in it. */
+ * A run is the sequence of billing hours without a gap in which the workload held the device, up to the hour of the
+ * loss. Its start within the first hour follows from the time held in that hour. */
 #include "aggregator/store/billing/finance.h"
 
 #include <string.h>
@@ -62,7 +63,7 @@ static const char parts_sql[] = LOST
 	"JOIN tenant e ON e.id = w.tenant_id GROUP BY r.n, t.day, e.name, w.name, t.cluster, t.short_model, t.profile, t.sharing, t.version, t.held "
 	"ORDER BY 1, 2";
 
-/* Those that are texts; from, until and what is computed follow. */
+/* The text columns; from, until and the computed columns follow. */
 static const char *const columns[] = {"id",        "tenant",     "workspace",   "kind",    "user",  "job",
                                       "namespace", "pod",        "container",   "cluster", "node",  "gpu",
                                       "device",    "gpu_model",  "mig_profile", "from",    "until", "cause",

@@ -110,7 +110,7 @@ take_up(struct job *j, struct err *err)
 		"j.unattributed_ppm, j.grace_ns, j.attempts"};
 	owned(result) PGresult *r = NULL;
 
-	if (!db_write(j->w->tell, &stmt, NULL, &r, err))
+	if (!db_write(j->w->status, &stmt, NULL, &r, err))
 		return false;
 	if (PQntuples(r) == 0)
 		return true;
@@ -128,7 +128,7 @@ take_up(struct job *j, struct err *err)
 
 /* Rules 6 and 7, between two steps. */
 static bool
-tell(void *job, int64_t done, int64_t total, const char *step, struct err *err)
+report_progress(void *job, int64_t done, int64_t total, const char *step, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"close progress",
@@ -148,7 +148,7 @@ tell(void *job, int64_t done, int64_t total, const char *step, struct err *err)
 	arg_text(&a, step);
 	arg_i64(&a, done);
 	arg_i64(&a, total > done ? total : done);
-	if (!db_put(j->w->tell, &stmt, &a, &r, err))
+	if (!db_put(j->w->status, &stmt, &a, &r, err))
 		return false;
 	j->told_ns = now_ns;
 	j->cancelled = PQntuples(r) == 0 || !res_bool(r, 0, 0);
@@ -174,7 +174,7 @@ end(const struct job *j, const char *state, const char *text, const char *proof,
 	arg_text(&a, text);
 	arg_text(&a, proof);
 	arg_text(&a, differences);
-	return db_put(j->w->tell, &stmt, &a, NULL, err);
+	return db_put(j->w->status, &stmt, &a, NULL, err);
 }
 
 static void
@@ -189,7 +189,7 @@ write_proof(const struct verify_counts *c, struct buf *out)
 	           c->hours_unproved, c->days_open, c->days_gone, c->quarantined, c->unanchored, c->schema);
 }
 
-/* What is billed was made from batches that nobody can change unseen. */
+/* Anchors the batches first: the bill is made from batches that cannot be changed unnoticed. */
 static bool
 anchor(struct job *j, struct err *err)
 {
@@ -197,7 +197,8 @@ anchor(struct job *j, struct err *err)
 	bool more;
 
 	do {
-		if (!tell(j, done, done, "batches", err) || !store_batches_anchor(j->w->work, &batches, &more, err))
+		if (!report_progress(j, done, done, "batches", err) ||
+		    !store_batches_anchor(j->w->work, &batches, &more, err))
 			return false;
 		done += batches;
 	} while (more);
@@ -217,7 +218,8 @@ verify(struct job *j, bool *ret_sound, struct close_outcome *ret, struct err *er
 
 	buf_init(&differences, DIFFERENCES_MAX);
 	buf_init(&proof, 4096);
-	if (!anchor(j, err) || !store_verify_month(j->w->work, j->month, tell, j, &counts, &differences, err))
+	if (!anchor(j, err) ||
+	    !store_verify_month(j->w->work, j->month, report_progress, j, &counts, &differences, err))
 		return false;
 	write_proof(&counts, &proof);
 	unverified = counts.hours_pending + counts.hours_unproved;
@@ -225,7 +227,7 @@ verify(struct job *j, bool *ret_sound, struct close_outcome *ret, struct err *er
 	if (*ret_sound) {
 		arg_text(&a, j->month);
 		arg_text(&a, buf_text(&proof));
-		return db_put(j->w->tell, &stage, &a, NULL, err);
+		return db_put(j->w->status, &stage, &a, NULL, err);
 	}
 	ret->state = CLOSE_REFUSED;
 	if (counts.differences > 0 && counts.differences == counts.schema_differences)
@@ -257,8 +259,8 @@ run(struct job *j, struct close_outcome *ret, struct err *err)
 	                          .provider = j->provider,
 	                          .now_ns = time_wall_ns(),
 	                          .thresholds = j->thresholds,
-	                          .tell = tell,
-	                          .tell_arg = j};
+	                          .progress = report_progress,
+	                          .progress_arg = j};
 	in_place(buf) struct buf reply = {0};
 	period_fingerprint verified;
 	bool sound = true;
@@ -268,7 +270,7 @@ run(struct job *j, struct close_outcome *ret, struct err *err)
 		return false;
 	rq.verified = verified;
 	j->told_ns = 0;
-	if (!sound || !tell(j, 0, 0, "corrections", err))
+	if (!sound || !report_progress(j, 0, 0, "corrections", err))
 		return !sound;
 	rq.now_ns = time_wall_ns();
 	if (!store_period_close(j->w->work, &rq, &reply, err))
@@ -279,7 +281,7 @@ run(struct job *j, struct close_outcome *ret, struct err *err)
 
 /* Rule 7: ends the job after a lasting error; false: try again. */
 static bool
-settle(struct job *j, struct close_outcome *ret, struct err *err)
+end_after_error(struct job *j, struct close_outcome *ret, struct err *err)
 {
 	bool refused = err->kind == ERR_CONFLICT || err->kind == ERR_INVALID || err->kind == ERR_MISSING;
 	struct err why = *err;
@@ -288,7 +290,8 @@ settle(struct job *j, struct close_outcome *ret, struct err *err)
 		ret->state = CLOSE_CANCELLED;
 		return true;
 	}
-	/* Where it is not known whether the month was closed, the job's row says so at the next look: it is closed with the month. */
+	/* If it is unknown whether the month was closed, the next look at the job's row tells: the job is closed with
+	 * the month. */
 	if (err->kind == ERR_UNKNOWN || (err->kind == ERR_RETRY && j->attempts < ATTEMPTS_MAX))
 		return false;
 	ret->state = refused ? CLOSE_REFUSED : CLOSE_FAILED;
@@ -315,7 +318,7 @@ store_close_work(const struct close_work *w, struct close_outcome *ret, struct e
 		snprintf(ret->month, sizeof(ret->month), "%s", j.month);
 		snprintf(ret->actor, sizeof(ret->actor), "%s", j.actor);
 		ret->state = CLOSE_RUNNING;
-		ok = run(&j, ret, err) || settle(&j, ret, err);
+		ok = run(&j, ret, err) || end_after_error(&j, ret, err);
 	}
 	/* A session that cannot give the lock back ends, and the lock with it. */
 	if (!db_script(w->work, "SELECT pg_advisory_unlock(" DB_LOCK_CLOSE ")", &unlock))

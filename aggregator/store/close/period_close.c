@@ -31,7 +31,7 @@ struct closing {
 	struct month_facts *read;  /* the same */
 	struct buf *out;
 	char *after; /* the entry of the audit log */
-	int64_t tenants, told;
+	int64_t tenants, tenants_done;
 };
 
 /* --- rule 2 --- */
@@ -180,7 +180,8 @@ close_tenant(void *arg, const struct rating_input *in, struct err *err)
 	const char *tenant = in->days[0].tenant;
 
 	mine.period_status = "closed";
-	if (c->rq->tell != NULL && !c->rq->tell(c->rq->tell_arg, c->told++, c->tenants, tenant, err))
+	if (c->rq->progress != NULL &&
+	    !c->rq->progress(c->rq->progress_arg, c->tenants_done++, c->tenants, tenant, err))
 		return false;
 	if (!write_corrected(c, tenant, err))
 		return false;
@@ -287,7 +288,7 @@ end_job(struct closing *c, struct err *err)
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
-	if (c->rq->tell == NULL)
+	if (c->rq->progress == NULL)
 		return true;
 	arg_text(&a, c->rq->month);
 	arg_text(&a, c->after);
@@ -380,7 +381,7 @@ store_period_close(struct db *db, const struct period_close *rq, struct buf *out
 	struct err unlock = {0};
 	bool ok;
 
-	if (rq->tell != NULL)
+	if (rq->progress != NULL)
 		return close_now(db, rq, out, err);
 	if (!db_run_text(db, "SELECT pg_try_advisory_lock(" DB_LOCK_CLOSE ")", NULL, &r, err))
 		return false;

@@ -1,7 +1,7 @@
-/* aggregator/store/db/db.c - a connection that comes back, transactions, prepared statements, COPY.
+/* aggregator/store/db/db.c - a connection that reconnects, transactions, prepared statements, COPY.
  *
- * Every call of libpq that may wait for the server has a deadline (expect_answer): what the server itself allows the statement, and then
- * some. No other file calls any of them; tests/lint sees to it. */
+ * Every call of libpq that may wait for the server has a deadline (expect_answer): the server's own limit of the
+ * statement, and a few seconds more. No other file may call these functions; tests/lint checks that. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,39 +10,40 @@
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/db/db_watch.h"
 
-#define DB_MAX_PREPARED 512 /* more than all files of store/ have: a worker may come to use every one */
+#define DB_MAX_PREPARED 512 /* more than all statements of store/: a worker may use every one */
 #define DB_WHERE_MAX 4096u
-#define ANSWER_NS (5 * NS_PER_S) /* beyond a statement's own limit: for the server to say that it was exceeded */
+#define ANSWER_NS (5 * NS_PER_S) /* beyond a statement's own limit: time for the server to report the timeout */
 #define GOODBYE_NS NS_PER_S      /* for the last message of a session */
 #define WORK_TIMEOUT_NS (10 * NS_PER_MIN)
-#define UNLIMITED_NS NS_PER_HOUR /* for a session whose statements have no limit of the server's */
-#define HUNG_NS NS_PER_S /* a connection that took so long and failed was not refused; nobody else tries for as long */
-#define OUTCOME_NS (10 * NS_PER_S) /* how long the outcome of a commit is asked for */
+#define UNLIMITED_NS NS_PER_HOUR /* for a session whose statements have no limit on the server */
+#define HUNG_NS \
+	NS_PER_S /* a failed attempt that took this long was a timeout, not a refusal; for as long, no other thread tries */
+#define OUTCOME_NS (10 * NS_PER_S) /* how long the outcome of a commit is queried */
 #define OUTCOME_AGAIN_NS (100 * NS_PER_MS)
 
 struct db {
 	struct db_counters *counters;
 	char *conninfo;
-	char *user; /* NULL: as conninfo says */
+	char *user; /* NULL: from conninfo */
 	char *application;
 	char *where;      /* the hosts and the database's name, for messages */
-	bool any_session; /* the connection string itself says which kind of server it wants */
+	bool any_session; /* the connection string sets target_session_attrs itself */
 	int64_t statement_timeout_ns, lock_timeout_ns, connect_timeout_ns, work_timeout_ns[DB_WORKS];
 	PGconn *conn;
 	struct db_watched watched;
-	int64_t session_ns; /* what the server allows a statement of this session */
-	int64_t allowed_ns; /* and of the transaction at hand */
-	bool open;          /* counted as such */
+	int64_t session_ns; /* the server's limit for a statement of this session */
+	int64_t allowed_ns; /* the limit in the current transaction */
+	bool open;          /* counted as open */
 	const struct db_stmt *prepared[DB_MAX_PREPARED];
 	size_t prepared_count;
 	bool in_tx;
 	char sqlstate[6]; /* of the last failure since the transaction began */
 	bool has_ledger;
 	struct db_ledger ledger;
-	atomic_bool abandoned; /* by another thread */
+	atomic_bool abandoned; /* set by another thread */
 };
 
-/* A library does not write to stderr. */
+/* Discards libpq's notices: a library does not write to stderr. */
 static void
 ignore_notice(void *arg, const char *message)
 {
@@ -59,7 +60,7 @@ option_value(const PQconninfoOption *options, const char *keyword)
 	return NULL;
 }
 
-/* Everything but the password: "db1,db2 port 5432, database tollgate". */
+/* Everything except the password: "db1,db2 port 5432, database tollgate". */
 static char *
 describe(const PQconninfoOption *options)
 {
@@ -167,7 +168,7 @@ next_result(struct db *db)
 	return r;
 }
 
-/* The watch cuts a goodbye that the server does not take, too. */
+/* The watch also cuts a goodbye that the server does not read. */
 static void
 disconnect(struct db *db)
 {
@@ -263,7 +264,7 @@ fail_connection(struct db *db, struct err *err)
 	                  duration_format(answer_time_ns(db), limit));
 }
 
-/* What everybody may read about a failure. Our own functions raise 23000 with a sentence of ours; PostgreSQL does not use that code. */
+/* The public text of a failure. Our own functions raise 23000 with a text of ours; PostgreSQL does not use that code. */
 static const char *
 public_text(const char *state, const char *message)
 {
@@ -308,8 +309,8 @@ db_contended(const struct db *db)
 
 /* --- connection --- */
 
-/* jit: the statements are wide and short; compiling them takes longer than running them. Read-only: outside a transaction a statement is run
- * again when its connection is lost, so it must not write. */
+/* jit off: the statements are wide and short, and compiling them takes longer than running them. Read-only: outside a
+ * transaction a statement is repeated when its connection is lost, so it must not write. */
 static bool
 session_setup(struct db *db, struct err *err)
 {
@@ -329,12 +330,12 @@ session_setup(struct db *db, struct err *err)
 	if (PQresultStatus(r) == PGRES_COMMAND_OK)
 		return true;
 	fail(db, r, err);
-	disconnect(db); /* a session without its settings is of no use */
+	disconnect(db); /* a session without its settings is useless */
 	return false;
 }
 
-/* A server that hangs takes every connection that is tried, and keeps it until its time is over. One at a time finds that out: were all to
- * try, requests would wait for it one behind the other. */
+/* A hung server accepts every connection and holds it until the timeout. One thread at a time finds that out;
+ * otherwise requests would queue behind each other's timeouts. */
 static bool
 may_connect(struct db *db, struct err *err)
 {
@@ -355,8 +356,8 @@ note_hung(const struct db *db, int64_t begun_ns)
 		atomic_store(&db->counters->hung_until_ns, now_ns + HUNG_NS);
 }
 
-/* What the connection string says wins over the times of TCP here, and loses against the rest. libpq itself keeps connect_timeout for each
- * host; what it does not limit is the time for resolving names. */
+/* The connection string overrides our TCP timeouts, but not the other parameters. libpq applies connect_timeout to
+ * each host; it does not limit name resolution. */
 static bool
 connect_now(struct db *db, struct err *err)
 {
@@ -413,7 +414,7 @@ connect_now(struct db *db, struct err *err)
 	return false;
 }
 
-/* Inside a transaction a lost connection stays lost: what was done in it is gone, and the caller must know. */
+/* Inside a transaction a lost connection is not made again: the transaction's work is lost, and the caller must know. */
 static bool
 connected(struct db *db, struct err *err)
 {
@@ -426,8 +427,8 @@ connected(struct db *db, struct err *err)
 	return connect_now(db, err);
 }
 
-/* After a failure outside a transaction: true when the connection was the reason, and there is a new one. A statement that used up all its
- * time is not tried again. */
+/* After a failure outside a transaction: true if the connection was the cause and there is a new one. A statement
+ * that used up its time is not repeated. */
 static bool
 reconnected(struct db *db, struct err *err)
 {
@@ -553,7 +554,7 @@ db_script(struct db *db, const char *sql, struct err *err)
 
 static const struct db_stmt begin_stmt = {"begin", "BEGIN READ WRITE"}, commit_stmt = {"commit", "COMMIT"};
 
-/* What was sent is answered in order; after a failure the server skips the rest until the sync. */
+/* Answers come in the order of the statements; after a failure the server skips the rest until the sync. */
 static bool
 take_answers(struct db *db, const struct db_call *calls, size_t n, bool begun, struct err *err)
 {
@@ -573,7 +574,7 @@ take_answers(struct db *db, const struct db_call *calls, size_t n, bool begun, s
 	return ok;
 }
 
-/* Sending waits, too, where the server does not read. */
+/* Sending waits too, if the server does not read. */
 static bool
 send_all(struct db *db, const struct db_call *calls, size_t n, bool begin_first)
 {
@@ -601,7 +602,7 @@ run_all(struct db *db, const struct db_call *calls, size_t n, bool begin_first, 
 			return false;
 	ok = PQenterPipelineMode(db->conn) && send_all(db, calls, n, begin_first);
 	ok = ok ? take_answers(db, calls, n, begin_first, err) : fail_connection(db, err);
-	/* A session that is still in the middle of it is of no more use. */
+	/* A session that is still in pipeline mode cannot be used any more. */
 	if (!PQexitPipelineMode(db->conn)) {
 		if (ok)
 			ok = fail_connection(db, err);
@@ -619,7 +620,7 @@ db_run_all(struct db *db, const struct db_call *calls, size_t n, struct err *err
 
 /* --- transactions --- */
 
-/* The number of the transaction, and the server that knows it: what a commit whose answer is lost is asked for by. */
+/* The transaction's number and the server that knows it: used to query the outcome of a commit whose answer is lost. */
 #define TX_NUMBER "; SELECT pg_current_xact_id(), pg_postmaster_start_time()"
 
 static bool
@@ -670,7 +671,7 @@ db_tx_begin_all(struct db_tx *tx, struct db *db, const struct db_call *calls, si
 	for (bool again = false;; again = true) {
 		bool ok = run_all(db, calls, n, true, err);
 
-		/* Whatever of it was done is rolled back with tx. */
+		/* The rollback of tx undoes any part of it. */
 		if (ok || PQtransactionStatus(db->conn) != PQTRANS_IDLE) {
 			db->in_tx = true;
 			tx->db = db;
@@ -692,7 +693,7 @@ db_tx_begin_read(struct db_tx *tx, struct db *db, struct err *err)
 	return begin(tx, db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", db->session_ns, err);
 }
 
-/* As long as a statement may take, this program may take between two of them. */
+/* The idle limit between two statements equals the limit of a statement. */
 static bool
 begin_work(struct db_tx *tx, struct db *db, const char *mode, enum db_work work, const char *then, struct err *err)
 {
@@ -758,7 +759,8 @@ pause_for(int64_t ns)
 
 enum outcome { OUTCOME_UNKNOWN, OUTCOME_DONE, OUTCOME_NOT_DONE, OUTCOME_UNDER_WAY };
 
-/* Only the server that began the transaction knows its number: another one, after a failover, may have given it to somebody else. */
+/* Only the server that began the transaction knows its number: after a failover, another server may have given that
+ * number to another transaction. */
 static enum outcome
 ask_outcome(struct db *db, const struct db_tx *tx)
 {
@@ -792,7 +794,7 @@ fail_unknown(struct err *err)
 	return err_detail(err, "%s", why.detail);
 }
 
-/* COMMIT was sent, and the connection is gone. True: it was done. */
+/* COMMIT was sent, and the connection is lost. True: it was committed. */
 static bool
 lost_commit(struct db_tx *tx, struct err *err)
 {
@@ -830,7 +832,7 @@ db_tx_commit(struct db_tx *tx, struct err *err)
 		fail(db, r, err);
 		return PQstatus(db->conn) == CONNECTION_BAD && lost_commit(tx, err);
 	}
-	/* COMMIT of a transaction that failed answers ROLLBACK. */
+	/* COMMIT of a failed transaction answers ROLLBACK. */
 	if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
 		return err_set(err, ERR_FATAL, "the transaction had failed and was rolled back");
 	end(tx);
@@ -847,7 +849,7 @@ db_write(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresu
 	return db_tx_begin(&tx, db, err) && db_run(db, s, a, ret, err) && db_tx_commit(&tx, err);
 }
 
-/* What fails before the COMMIT makes the server skip it. Where there is no answer at all, nobody knows. */
+/* If an earlier statement fails, the server skips the COMMIT. Without any answer the outcome is unknown. */
 static bool
 run_all_and_commit(struct db *db, const struct db_call *calls, size_t n, bool begin_first, struct err *err)
 {
@@ -877,7 +879,7 @@ db_tx_commit_all(struct db_tx *tx, const struct db_call *calls, size_t n, struct
 	return true;
 }
 
-/* In a transaction from the start: a session that is lost is not made again. */
+/* A transaction from the start: a lost session is not made again. */
 bool
 db_tx_all(struct db *db, const struct db_call *calls, size_t n, struct err *err)
 {
@@ -903,7 +905,7 @@ db_put(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult
 	for (bool again = false; connected(db, &why); again = true) {
 		if (db_tx_all(db, &call, 1, &why))
 			return true;
-		/* The connection is not the reason, or the statement has used up its time. */
+		/* The connection is not the cause, or the statement has used up its time. */
 		if (again || db->conn || atomic_load(&db->watched.cut))
 			break;
 	}
@@ -924,7 +926,7 @@ db_tx_fini(struct db_tx *tx)
 	end(tx);
 	if (!db->conn)
 		return;
-	/* A COPY that was left in the middle, or a connection that is gone: the server rolls back by itself. */
+	/* After an unfinished COPY or a lost connection the server rolls back by itself. */
 	if (PQstatus(db->conn) == CONNECTION_OK && PQtransactionStatus(db->conn) != PQTRANS_ACTIVE)
 		PQclear(exec(db, "ROLLBACK"));
 	if (PQstatus(db->conn) != CONNECTION_OK || PQtransactionStatus(db->conn) != PQTRANS_IDLE)

@@ -1,10 +1,11 @@
-/* aggregator/store/db/db.h - the door to PostgreSQL, for the files of store/ only.
+/* aggregator/store/db/db.h - PostgreSQL connections, statements and transactions, for the files of store/ only.
  *
- * A connection is made at the first use and made again when it was lost outside a transaction. Nothing here waits longer for the server than
- * a statement may take, and a few seconds. Every failure becomes a struct err: ERR_RETRY where the same call may work later (no answer, a
- * timeout, a deadlock, a server that is starting or is a standby), ERR_UNKNOWN for a commit of which nobody can say whether it was done,
- * ERR_CONFLICT where a constraint refused, ERR_FATAL for what is a bug or a broken database. Its text, which clients read, names
- * neither the server nor what it said; its detail does, for the log. */
+ * A connection is made at the first use, and made again if it was lost outside a transaction. No call waits for the
+ * server longer than the statement's limit plus a few seconds. Every failure becomes a struct err: ERR_RETRY if the
+ * same call may succeed later (no answer, a timeout, a deadlock, a server that is starting or is a standby),
+ * ERR_UNKNOWN for a commit whose outcome cannot be found out, ERR_CONFLICT if a constraint refused, ERR_FATAL for a
+ * bug or a broken database. Its text, which clients read, names neither the server nor its message; its detail does,
+ * for the log. */
 #ifndef TOLLGATE_DB_H
 #define TOLLGATE_DB_H
 
@@ -13,16 +14,16 @@
 #include "aggregator/store/store.h"
 #include "common/base/time.h"
 
-/* Advisory locks, all of one class, so that another program's numbers are not ours. */
+/* Advisory locks, all of one class, so that they cannot collide with another program's. */
 #define DB_LOCK_CLASS "1953459308"
 #define DB_LOCK_MIGRATE DB_LOCK_CLASS ", 1"
 #define DB_LOCK_POLICY DB_LOCK_CLASS ", 2" /* shared: rules are used; exclusive: rules change */
 #define DB_LOCK_ROLLUP DB_LOCK_CLASS ", 3"
 #define DB_LOCK_JOIN DB_LOCK_CLASS ", 4"     /* two join tokens cannot enrol the same name */
-#define DB_LOCK_LOOK DB_LOCK_CLASS ", 11"    /* a session's: who looks at telemetry for quota */
-#define DB_LOCK_HELD DB_LOCK_CLASS ", 12"    /* who takes in what approved nodes sent before */
-#define DB_LOCK_EVIDENCE DB_LOCK_CLASS ", 7" /* shared: late batches come; exclusive: old ones go */
-/* A batch that covers nothing older never asks whether the evidence of its time is there. */
+#define DB_LOCK_LOOK DB_LOCK_CLASS ", 11"    /* a session's: the replica that reads telemetry for quota */
+#define DB_LOCK_HELD DB_LOCK_CLASS ", 12"    /* the replica that stores batches of newly approved nodes */
+#define DB_LOCK_EVIDENCE DB_LOCK_CLASS ", 7" /* shared: late batches are stored; exclusive: old ones are deleted */
+/* A batch that covers only younger time needs no check against the start of the stored batches. */
 #define EVIDENCE_ASKED_NS NS_PER_DAY
 
 /* A statement is prepared once per connection, under its name. */
@@ -60,7 +61,7 @@ void array_bytes(struct db_array *a, const void *p, size_t n);
 void array_time(struct db_array *a, int64_t wall_ns);
 void arg_array(struct db_args *args, struct db_array *a); /* closes it; may be used again, not added to */
 
-/* A bytea[] parameter, binary: as text it would take twice the room, and longer to read. At most 256 MiB. */
+/* A bytea[] parameter, binary: as text it would need twice the memory and more time. At most 256 MiB. */
 struct db_blobs {
 	struct buf bytes;
 	uint32_t count;
@@ -71,8 +72,7 @@ void db_blobs_clear(struct db_blobs *b);
 void blobs_add(struct db_blobs *b, const void *p, size_t n);
 void arg_blobs(struct db_args *args, struct db_blobs *b); /* nothing may be added until the statement has run */
 
-/* Rows on their way into one statement: one array per column, for unnest(). in_place(db_columns) struct db_columns
- * c; */
+/* Rows for one statement: one array per column, for unnest(). in_place(db_columns) struct db_columns c; */
 struct db_columns {
 	size_t count;
 	struct db_array col[DB_MAX_ARGS];
@@ -88,7 +88,8 @@ result_free(PGresult *r)
 }
 DEFINE_OWNED(result, PGresult)
 
-/* Outside a transaction a lost connection makes them run again: the session refuses to write there. ret may be NULL. */
+/* Outside a transaction a lost connection makes these run again, so the session refuses to write there. ret may be
+ * NULL. */
 MUST_CHECK bool db_run(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret,
                        struct err *err);
 MUST_CHECK bool db_run_text(struct db *db, const char *sql, const struct db_args *a, PGresult **ret,
@@ -109,26 +110,26 @@ int64_t res_i64(const PGresult *r, int row, int col);      /* 0 for NULL */
 /* The first row whose first n columns are these numbers, of rows that are sorted by them; -1: there is none. */
 int res_find_i64(const PGresult *r, const int64_t *key, int n);
 bool res_bool(const PGresult *r, int row, int col);
-/* Rows of the ledger that make no sense are no fault of whoever asked: ERR_INVALID becomes ERR_FATAL. False, as err_prefix(). */
+/* Invalid rows of the ledger are not the caller's fault: ERR_INVALID becomes ERR_FATAL. False, as err_prefix(). */
 bool db_damaged(struct err *err);
 MUST_CHECK bool res_i128(const PGresult *r, int row, int col, int scale, int128 *ret, struct err *err);
 /* The rows as a JSON array of objects by column name: integers, booleans and JSON as such, everything else as text. */
 void res_json(const PGresult *r, struct buf *out);
 void res_json_row(const PGresult *r, int row, struct buf *out);
-/* {"NAME":[at most limit rows],"next":ID}: the statement asked for one row more, to see whether there is a next page. The
- * first column is the id. */
+/* {"NAME":[at most limit rows],"next":ID}: the statement selects one row more than the limit, to see whether there is
+ * a next page. The first column is the id. */
 MUST_CHECK bool res_json_page(const PGresult *r, const char *name, int64_t limit, struct buf *out, struct err *err);
 
-/* in_place(db_tx) struct db_tx tx = {0};  what is not committed is rolled back when tx leaves its scope. */
+/* in_place(db_tx) struct db_tx tx = {0}; a transaction without commit is rolled back when tx leaves its scope. */
 struct db_tx {
 	struct db *db;
-	/* of one that may write: its number, and when the server that gave it began; empty: it was begun by db_tx_begin_all */
+	/* of one that may write: its number, and the start time of its server; empty: begun by db_tx_begin_all */
 	char number[24], server[40];
-	bool reads;  /* nothing else */
+	bool reads;  /* read-only */
 	bool joined; /* the transaction is the caller's, which ends it */
 };
 MUST_CHECK bool db_tx_begin(struct db_tx *tx, struct db *db, struct err *err);
-/* With its first statements in the same round trip. */
+/* Begins with its first statements in the same round trip. */
 MUST_CHECK bool db_tx_begin_all(struct db_tx *tx, struct db *db, const struct db_call *calls, size_t n,
                                 struct err *err);
 MUST_CHECK bool db_tx_begin_read(struct db_tx *tx, struct db *db,
@@ -137,22 +138,25 @@ MUST_CHECK bool db_tx_begin_read(struct db_tx *tx, struct db *db,
 MUST_CHECK bool db_tx_begin_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err);
 MUST_CHECK bool db_tx_begin_snapshot(struct db_tx *tx, struct db *db, enum db_work work,
                                      struct err *err); /* the same, and one snapshot for all of it */
-/* The same, or the transaction that is open already: then commit and end are left to the caller that began it. */
+/* The same, or the transaction that is open already: then its beginner commits and ends it. */
 MUST_CHECK bool db_tx_join_snapshot(struct db_tx *tx, struct db *db, enum db_work work, struct err *err);
 MUST_CHECK bool db_tx_begin_read_long(struct db_tx *tx, struct db *db, enum db_work work, struct err *err);
-/* When the connection is lost at this moment, the server is asked what became of the transaction, by its number: true means that it was
- * done, ERR_RETRY that it was not. ERR_UNKNOWN: nobody could be asked; or, of a transaction without a number, nobody was. */
-/* One statement that does the same when it runs twice, in one round trip: a lost connection makes it run again. */
+/* If the connection is lost during the commit, the server is asked for the outcome by the transaction's number: true
+ * means committed, ERR_RETRY not committed. ERR_UNKNOWN: the server could not be asked, or the transaction has no
+ * number. */
+/* One idempotent statement in one round trip: a lost connection makes it run again. */
 MUST_CHECK bool db_put(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret,
                        struct err *err);
-/* One statement that writes, in the transaction that is open or in one of its own: whether it was done is known, or told as unknown. */
+/* One writing statement, in the open transaction or in one of its own: its outcome is known, or reported as
+ * ERR_UNKNOWN. */
 MUST_CHECK bool db_write(struct db *db, const struct db_stmt *s, const struct db_args *a, PGresult **ret,
                          struct err *err);
 MUST_CHECK bool db_tx_commit(struct db_tx *tx, struct err *err);
-/* With its last statements in the same round trip. ERR_UNKNOWN: the caller finds out, by what it wrote. */
+/* Commits with its last statements in the same round trip. ERR_UNKNOWN: the caller finds out from the rows that it
+ * wrote. */
 MUST_CHECK bool db_tx_commit_all(struct db_tx *tx, const struct db_call *calls, size_t n, struct err *err);
 void db_tx_fini(struct db_tx *tx);
-/* A whole transaction in one round trip, in a session that is there already. ERR_UNKNOWN: as above. */
+/* A whole transaction in one round trip, in an existing session. ERR_UNKNOWN: as above. */
 MUST_CHECK bool db_tx_all(struct db *db, const struct db_call *calls, size_t n, struct err *err);
 
 /* COPY ... FROM STDIN inside a transaction. */
@@ -162,12 +166,12 @@ MUST_CHECK bool db_copy_end(struct db *db, struct err *err);
 /* COPY ... TO STDOUT inside a transaction: all of it. */
 MUST_CHECK bool db_copy_read(struct db *db, const char *sql, struct buf *out, struct err *err);
 
-/* Until the session ends, its statements have the limit of that work, and wait for locks as long. */
+/* Until the session ends, its statements have the limit of that work, also for locks. */
 MUST_CHECK bool db_allow_session(struct db *db, enum db_work work, struct err *err);
 /* Ends the session; the next use begins a new one. */
 void db_drop(struct db *db);
 
-/* The last failure was a deadlock or two transactions making the same row: doing it all again is likely to work. */
+/* The last failure was a deadlock, or two transactions made the same row: a repetition is likely to work. */
 bool db_contended(const struct db *db);
 
 /* The ledger's row, which never changes; read once per connection. */
@@ -175,8 +179,8 @@ struct db_ledger {
 	bool demo;
 	char zone[64];
 	int64_t hour_phase_ns;
-	/* Which database of which server this is: after a failover, a restart or a restore it is another one, and what was
-	 * known of the one before may not be true of it. */
+	/* Identifies the database and the server's start: after a failover, a restart or a restore it differs, and
+	 * cached state may be wrong. */
 	int64_t server_started_us, database;
 };
 MUST_CHECK bool db_ledger_get(struct db *db, struct db_ledger *ret, struct err *err);

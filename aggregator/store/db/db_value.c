@@ -1,4 +1,4 @@
-/* aggregator/store/db/db_value.c - values on their way into a statement and out of its result. */
+/* aggregator/store/db/db_value.c - parameters of statements and values of results. */
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #define ARRAY_MAX_BYTES (256u << 20)
 
-/* Types of pg_type that never change their number. */
+/* Types of pg_type with fixed OIDs. */
 enum { OID_BOOL = 16, OID_BYTEA = 17, OID_INT8 = 20, OID_INT2 = 21, OID_INT4 = 23, OID_JSON = 114, OID_JSONB = 3802 };
 
 static int
@@ -54,7 +54,7 @@ arg_bytes(struct db_args *a, const void *p, size_t n)
 	next_arg(a, p, (int)n, 1);
 }
 
-/* timestamptz rounds what is beyond microseconds; a time is never moved forward here. */
+/* timestamptz would round; here a time is never moved forward. */
 void
 arg_time(struct db_args *a, int64_t wall_ns)
 {
@@ -136,7 +136,7 @@ arg_array(struct db_args *args, struct db_array *a)
 	if (!a->closed)
 		buf_char(&a->text, '}');
 	a->closed = true;
-	/* An array that did not fit is not one that is shorter: the server refuses the torn text. */
+	/* An array that did not fit must not be shortened silently: the server refuses the torn text. */
 	next_arg(args, a->text.over ? "{too large" : buf_text(&a->text), 0, 0);
 }
 
@@ -186,7 +186,7 @@ arg_blobs(struct db_args *args, struct db_blobs *b)
 
 	ASSERT(b->count > 0);
 	memcpy(b->bytes.data, &head, sizeof(head));
-	/* What did not fit is missing at the end, and the server refuses the torn array. */
+	/* An array that did not fit lacks its end, and the server refuses it. */
 	arg_bytes(args, b->bytes.data, b->bytes.len);
 }
 

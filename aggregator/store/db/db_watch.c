@@ -11,7 +11,7 @@
 
 #include "common/base/time.h"
 
-/* Of the process: who waits for a server that hangs must not depend on who made the connection. */
+/* One for the process: a thread that waits for a hung server must not depend on the thread that made the connection. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct db_watched *first; /* under the lock, as are the links */
 static bool running;             /* likewise */
@@ -38,7 +38,7 @@ look(int64_t now_ns)
 	for (struct db_watched *w = first; w; w = w->behind) {
 		if (!is_due(w, now_ns))
 			continue;
-		/* before the socket: who finds it shut wants to know why */
+		/* before the socket: the waiting thread reads it to find the cause */
 		atomic_store(&w->cut, true);
 		atomic_fetch_add(&cuts, 1);
 		(void)shutdown(w->fd, SHUT_RDWR);

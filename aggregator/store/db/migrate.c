@@ -5,7 +5,7 @@
  *  2. a ledger of a version before the baseline of sql/ is refused, and nothing in it is changed
  *  3. the files of this program are numbered from 1 without a gap, and so are the rows of schema_migration
  *  4. a schema newer than this program is refused: a later version made it
- *  5. a file that was applied may not have changed since: its SHA-256 is kept
+ *  5. a file that was applied may not have changed since: its SHA-256 is stored
  *  6. each missing file runs in a transaction of its own, together with its row in schema_migration
  *  7. the ledger is created once; its zone and whether it is a demo stay as they are
  *  8. everything is done as the owner of the schema, and at the end each login gets its rights (rights.c) */

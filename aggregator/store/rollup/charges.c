@@ -2,14 +2,15 @@
  *
  * Rules, in order:
  *  1. the hours come sorted by pool, so that memory holds one pool-hour and the sums of one pool's day
- *  2. core/classes says what became of an hour. A workspace has one right in a pool, however many kinds of instances it has
- *     reserved there
- *  3. what was undelivered is divided among these kinds pro rata; what was covered, lent and unused goes to them in their order, whole
- *     GPUs first, then by profile
- *  4. a pool's capacity is what was held, unallocated or stranded
- *  5. what nobody had reserved, less what is stranded, is taken of each hour (BILLING 3.4): an hour's stranded time takes nothing from another's idle
- *  6. an hour of a pool is open until it is sealed for all nodes of the pool: until then its classes may change, and whoever has a part in it
- *     is named (PROVISIONAL_DAY) where the day is not stored */
+ *  2. core/rating/charge_classes.c classifies an hour. A workspace has one right in a pool, however many kinds of
+ *     instances it has reserved there
+ *  3. undelivered time is divided among these kinds pro rata; covered, lent and unused time goes to them in their
+ *     order, whole GPUs first, then by profile
+ *  4. a pool's capacity is the time held, unallocated or stranded
+ *  5. unreserved idle time minus stranded time is computed per hour (BILLING 3.4): one hour's stranded time does not
+ *     reduce another hour's idle time
+ *  6. an hour of a pool is open until it is sealed for all nodes of the pool. Until then its classes may change; if
+ *     the day is not stored, every workspace with a part in the hour is listed (PROVISIONAL_DAY) */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,12 +22,12 @@
 
 /* --- sums of one pool's day, written to the charge tables --- */
 
-/* PROVISIONAL_DAY, only among the temporary tables: who has a part in hours of the pool's day that are not sealed. */
+/* PROVISIONAL_DAY exists only as a temporary table: workspaces with a part in unsealed hours of the pool's day. */
 enum charge_table { CHARGE_DAY, RESERVE_DAY, LOAN_DAY, POOL_DAY, PROVISIONAL_DAY, CHARGE_TABLES };
 #define CHARGE_KEYS 6
 #define CHARGE_SUMS 12
-/* One row on its way to its table: the columns after those of the pool, in the table's order; the first key is the price book.
- * What a table does not have is 0. */
+/* One row for a table: the columns after those of the pool, in the table's order; the first key is the price book.
+ * Columns that a table lacks are 0. */
 struct charge_sum {
 	int64_t key[CHARGE_KEYS];
 	int128 sum[CHARGE_SUMS];
@@ -50,7 +51,7 @@ struct charge_out {
 #define COPY_CHUNK (1u << 20)
 #define COPY_MAX (256u << 20)
 
-/* What a key means decides how it is written. */
+/* The kind of a key decides how it is written. */
 enum key_kind { KEY_NONE, KEY_ID, KEY_PROFILE, KEY_CLASS };
 
 static const struct {
@@ -166,7 +167,7 @@ put_id(struct buf *b, int64_t id)
 		buf_i64(b, id);
 }
 
-/* Names of models and profiles come from devices: what COPY would read as its own is escaped. */
+/* Model and profile names come from devices: characters special to COPY are escaped. */
 static void
 put_text(struct buf *b, const char *text)
 {
@@ -262,22 +263,21 @@ struct component {
 	int128 reserved;
 };
 
-/* The pool-hour at hand. */
+/* The current pool-hour. */
 struct pool_hour {
 	struct charge_out *out;
-	charge_use_each
-		*each; /* is told the uses of every hour, and nothing is added to out; NULL: out gets the sums */
+	charge_use_each *each; /* gets the uses of every hour, and out stays empty; NULL: out gets the sums */
 	void *arg;
 	bool any;
 	int64_t cluster_id, owner_id; /* owner 0: shared */
 	char *gpu_model;
 	int64_t hour_ns, book; /* book 0: none */
-	PGresult *open_hours;  /* 6: cluster, owner, hour; NULL: not asked for */
+	PGresult *open_hours;  /* rule 6: cluster, owner, hour; NULL: not needed */
 	struct class_use *uses;
 	struct class_right *rights;
 	struct component *components;
 	size_t use_count, use_cap, right_count, right_cap, component_count, component_cap;
-	int128 unallocated, stranded, down, unknown, energy_mj; /* energy of what nobody held */
+	int128 unallocated, stranded, down, unknown, energy_mj; /* energy of time not held */
 };
 
 enum column {
@@ -401,7 +401,7 @@ tell_uses(struct pool_hour *h, const struct classes *c, struct err *err)
 	return true;
 }
 
-/* 6; workspace 0: what nobody held. */
+/* Rule 6; workspace 0: time not held. */
 static void
 mark_provisional(struct pool_hour *h)
 {
@@ -424,7 +424,7 @@ sum_hour(struct pool_hour *h, int128 capacity, const struct classes *c)
 	settle_components(h, c);
 	for (size_t i = 0; i < h->right_count; i++)
 		unused += c->rights[i].unused;
-	idle = c->unreserved_idle > h->stranded ? c->unreserved_idle - h->stranded : 0; /* 5 */
+	idle = c->unreserved_idle > h->stranded ? c->unreserved_idle - h->stranded : 0; /* rule 5 */
 	charge_add(h->out, POOL_DAY, (int64_t[CHARGE_KEYS]){h->book},
 	           (int128[CHARGE_SUMS]){capacity, held[CLASS_COVERED], held[CLASS_ON_DEMAND], held[CLASS_BORROWED],
 	                                 unused, c->unreserved_idle, h->unallocated, h->stranded, h->down, h->unknown,
@@ -437,7 +437,7 @@ sum_hour(struct pool_hour *h, int128 capacity, const struct classes *c)
 static bool
 settle_hour(struct pool_hour *h, struct err *err)
 {
-	struct class_hour in = {.capacity = h->unallocated + h->stranded, /* 4 */
+	struct class_hour in = {.capacity = h->unallocated + h->stranded, /* rule 4 */
 	                        .uses = h->uses,
 	                        .use_count = h->use_count,
 	                        .rights = h->rights,

@@ -1,6 +1,5 @@
-/* aggregator/store/rollup/charges.h - what a billing day is charged as: between fold.c, which stores it, report_store.c, which reads it, and
- * verify_charge.c, which makes it again. Memory holds one pool-hour and
- * the sums of one pool's day. */
+/* aggregator/store/rollup/charges.h - the charges of a billing day: computed for fold.c, which stores them, and for
+ * report_store.c, which reads open days. Memory holds one pool-hour and the sums of one pool's day. */
 #ifndef TOLLGATE_CHARGES_H
 #define TOLLGATE_CHARGES_H
 
@@ -8,23 +7,24 @@
 #include "aggregator/store/db/db.h"
 #include "common/base/idmap.h"
 
-/* Where the rows go: charge_day and the others, or temporary tables of the same names behind "open_", which are empty again when the
- * transaction ends. */
+/* Destination of the rows: charge_day and the others, or temporary tables with the prefix "open_", which are emptied
+ * when the transaction ends. */
 enum charge_place { CHARGES_STORED, CHARGES_OPEN, CHARGE_PLACES };
 
-/* Makes the charges of a day from its hours. Inside a transaction; of CHARGES_STORED the day's old rows must be gone. */
+/* Computes the charges of a day from its hours, inside a transaction. With CHARGES_STORED the caller has deleted the
+ * day's old rows. */
 MUST_CHECK bool charges_write(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, enum charge_place to,
                               struct err *err);
 /* Makes the temporary tables, once in a session, and one of the same kind for other meters (open_meter_day). */
 MUST_CHECK bool charges_tables(struct db *db, struct err *err);
 /* Empties them, for a second month in one transaction. */
 MUST_CHECK bool charges_tables_clear(struct db *db, struct err *err);
-/* The same into these for every day of the range that is dirty (or, with folded, that is not), in a transaction that
- * may write. ret_count: how many days. */
+/* Computes into these the charges of every dirty day of the range (with folded: of every day that is not
+ * dirty), in a transaction that may write. ret_count: number of days. */
 MUST_CHECK bool charges_open(struct db *db, int64_t from_ns, int64_t until_ns, bool folded, int64_t *ret_count,
                              struct err *err);
 
-/* What a workspace held of one kind of device in one hour of a pool, by class. Texts are borrowed for the call. */
+/* Time that a workspace held of one kind of device in one hour of a pool, by class. Texts are borrowed for the call. */
 struct charge_use {
 	int64_t hour_ns, book_id, cluster_id, owner_id; /* book 0: none; owner 0: shared */
 	const char *gpu_model;
@@ -32,13 +32,14 @@ struct charge_use {
 	const struct class_amounts *classes; /* CLASS_COUNT of them */
 };
 typedef bool charge_use_each(void *arg, const struct charge_use *u, struct err *err);
-/* The same hours as charges_write(), told and not written. Inside a transaction. */
+/* Passes the same hours as charges_write() to a callback; writes nothing. Inside a transaction. */
 MUST_CHECK bool charges_each_use(struct db *db, int64_t from_ns, int64_t until_ns, charge_use_each *each, void *arg,
                                  struct err *err);
 
 /* --- the sums of a pool's day --- */
 
-/* Unreserved idle less stranded of a row c of pool_day. Days that were billed before the hours' sum was kept have it of the day. */
+/* Unreserved idle time minus stranded time of a row c of pool_day. Days billed before the hourly sum was stored have
+ * the day's difference. */
 #define IDLE_LESS_STRANDED(c) "coalesce(" c ".idle_less_stranded, greatest(" c ".unreserved_idle - " c ".stranded, 0))"
 
 #endif

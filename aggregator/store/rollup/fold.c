@@ -1,13 +1,15 @@
-/* aggregator/store/rollup/fold.c - days folded from sealed hours.
+/* aggregator/store/rollup/fold.c - folds sealed hours into days.
  *
  * Rules, in order:
- *  1. a day is folded when it is over, everything in it is sealed and clean, and it is dirty
- *  2. whoever changes something of a day holds its lock until commit: folding takes the lock alone, or leaves the day
- *  3. its rows are replaced in one transaction: nothing is ever added to what is there
- *  4. what workloads lost is found in records, also in those of the hour before the day and of the one after it: with a day the losses of the
- *     folded days beside it are found again
- *  5. where a node has only some of its records around the day, the others are made again first, or the gap would look like a silent node;
- *     so are those of nodes with the same workloads. Nodes without any of them keep what was found */
+ *  1. a day is folded when it is over and dirty, and everything in it is sealed and clean
+ *  2. every writer of a day's data holds the day's lock (shared) until commit; folding takes the lock exclusively, or
+ *     skips the day
+ *  3. the day's rows are replaced in one transaction: nothing is ever added to existing rows
+ *  4. losses of workloads are found in records, also in those of the hours just before and after the day: with a day,
+ *     the losses of the folded neighbour days are computed again
+ *  5. if a node has only some of its records around the day, the others are restored first, because a gap would look
+ *     like a silent node; so are those of nodes with the same workloads. Nodes without any records keep the losses
+ *     found before */
 #include "aggregator/store/rollup/charges.h"
 #include "aggregator/store/rollup/rollup_internal.h"
 
@@ -41,7 +43,7 @@ due(struct db *db, const struct folding *w, PGresult **ret, struct err *err)
 	"fresh AS MATERIALIZED (SELECT DISTINCT h.node_id FROM span s JOIN node_hour h ON h.hour >= s.starts_at AND h.hour < " \
 	"s.ends_at WHERE NOT h.retired) "
 
-/* Rule 5. A node is in trouble where something was down, silent or in error. */
+/* Rule 5. A node is in trouble if it had time down, silent or in error. */
 static bool
 restore_records(struct db *db, const char *day, struct err *err)
 {
@@ -99,7 +101,7 @@ replace_losses(struct db *db, const char *day, struct err *err)
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
-	/* No records go between their being looked for and their being read. */
+	/* No record is deleted between the search for records and the reading of them. */
 	if (!db_script(db, "LOCK TABLE usage_interval IN ACCESS SHARE MODE", err))
 		return false;
 	arg_text(&a, day);
@@ -136,7 +138,7 @@ replace_rows(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, 
 	       replace_losses(db, day, err);
 }
 
-/* Under the lock the day is looked at once more: what was marked before is committed now. */
+/* Checks the day again under the lock: earlier marks are committed by now. */
 static bool
 fold(struct db *db, const char *day, int64_t from_ns, int64_t until_ns, struct folding *w, struct err *err)
 {

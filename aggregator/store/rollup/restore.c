@@ -1,12 +1,13 @@
-/* aggregator/store/rollup/restore.c - the records of a node-hour once more, from the batches that brought them.
+/* aggregator/store/rollup/restore.c - restores the records of a node-hour from its batches.
  *
- * Records are kept for days, batches for months. When something of an hour changes whose records are gone (late data, a
- * batch released from quarantine, a state declared for the past), they are made again from the evidence before the hour is. */
+ * Records are stored for days, batches for months. If an hour changes whose records are retired (late data, a batch
+ * released from quarantine, a state declared for the past), the records are restored from the batches before the hour
+ * is sealed again. */
 #include "aggregator/store/rollup/rollup_internal.h"
 #include "common/base/idmap.h"
 #include "common/wire/wire.h"
 
-#define BATCH_PAGE 16 /* payloads are in it */
+#define BATCH_PAGE 16 /* a page contains payloads */
 
 static inline void
 pgmem_free(unsigned char *p)
@@ -42,11 +43,11 @@ struct hour {
 	struct db *db;
 	int64_t node_id, from_ns, to_ns;
 };
-/* What the numbers of the stream at hand mean. */
+/* The dictionary of the current stream. */
 struct names {
 	int64_t stream_id;
 	struct idmap devices, holders;
-	PGresult *aside; /* batch and device number, of GPUs whose records in that batch do not count */
+	PGresult *aside; /* batch and device number of GPUs whose records in that batch were set aside */
 };
 
 static void

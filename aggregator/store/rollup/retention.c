@@ -1,12 +1,15 @@
-/* aggregator/store/rollup/retention.c - room for the days to come, and an end for what was kept long enough.
+/* aggregator/store/rollup/retention.c - makes partitions for the coming days and deletes data after its retention
+ * time.
  *
  * Rules, in order:
- *  1. the records of a UTC day go when every node-hour of it is sealed and clean, and every day that it reaches into folded
- *  2. ingest is never kept waiting: the lock is asked for briefly, and again at the next time
- *  3. batches go after their period was closed, from the front of their stream, in whole ranges (sql/0010_usage_functions.sql); what comes for
- *     that time later cannot be proved any more, and is quarantined (ingest_accept.c)
- *  4. node-hours go when their day is folded and their records are gone
- *  5. ages are counted from where the nodes have come, never from a clock that is ahead of them */
+ *  1. the records of a UTC day are deleted when every node-hour of it is sealed and clean, and every billing day that
+ *     it reaches into is folded
+ *  2. ingest never waits: the lock is requested briefly, and again in the next run
+ *  3. batches are deleted after their period was closed, from the front of their stream, in whole ranges
+ *     (sql/0010_usage_functions.sql); later batches for that time cannot be verified any more and are quarantined
+ *     (ingest_accept.c)
+ *  4. node-hours are deleted when their day is folded and their records are deleted
+ *  5. ages are measured from the nodes' covered time, never from a clock that is ahead of it */
 #include <inttypes.h>
 
 #include "aggregator/store/rollup/rollup_internal.h"
@@ -15,7 +18,7 @@
 #define DAYS_AT_ONCE 10
 #define ROWS_AT_ONCE 5000
 #define RETIRE_LOCK_TIMEOUT "SET LOCAL lock_timeout = '200ms'"
-/* Replicas whose clocks differ by a day would still not take in what another one retires. */
+/* Even with clocks that differ by a day, no replica accepts a batch for time that another one retires. */
 #define BATCH_AGE_MIN_NS (2 * EVIDENCE_ASKED_NS)
 
 /* --- ahead --- */
@@ -114,13 +117,15 @@ retire_days(struct db *db, struct retaining *w, struct err *err)
 
 /* --- batches --- */
 
-/* Rule 3. Periods are closed in order: what ends before the newest that was closed long enough ago. What came later than that,
- * and is in quarantine, is kept as long. The stream's row is locked as by ingest, so that nobody looks for a batch that goes. */
+/* Rule 3. Periods are closed in order: a batch must end before the end of the newest period that was closed long
+ * enough ago. Batches that arrived later and are in quarantine stay as long. The stream's row is locked as by ingest,
+ * so that no push reads a batch that is being deleted. */
 static bool
 retire_batches(struct db *db, struct retaining *w, struct err *err)
 {
 	static const struct db_stmt lock = {"evidence alone", "SELECT pg_advisory_xact_lock(" DB_LOCK_EVIDENCE ")"};
-	/* Where proof ends is in the audit log: verify believes the ledger's word for it in no other way. */
+	/* The start of the remaining batches is in the audit log: verify accepts the ledger's value only with that
+	 * entry. */
 	static const struct db_stmt limit = {
 		"evidence limit",
 		"WITH was AS (SELECT evidence_from_ns AS ns FROM ledger), moved AS (UPDATE ledger SET evidence_from_ns = x.ns FROM (SELECT max(ns_of(p.ends_at)) AS ns FROM period p "
@@ -167,7 +172,7 @@ retire_batches(struct db *db, struct retaining *w, struct err *err)
 
 /* --- hours --- */
 
-/* Rule 4. A node's hours begin later then, and still have no hole. The day can never be folded again. */
+/* Rule 4. The node's hours then begin later, and still have no hole. The day can never be folded again. */
 static bool
 retire_day_hours(struct db *db, const char *day, struct retention_result *ret, struct err *err)
 {
@@ -175,7 +180,7 @@ retire_day_hours(struct db *db, const char *day, struct retention_result *ret, s
 	                                                  "day_lock($1::date))"};
 	static const struct db_stmt end = {"hours end", "UPDATE billing_day SET hours_gone = true WHERE day = $1::date "
 	                                                "AND NOT dirty RETURNING day"};
-	/* What the day is charged as is final from here on, and proved by the journal. */
+	/* The day's charges are final from here on; the journal covers them. */
 	static const struct db_stmt keep = {"hours keep", "SELECT journal_day($1::date)"};
 	static const struct db_stmt audit = {
 		"hours audit",

@@ -1,29 +1,27 @@
-/* aggregator/store/rollup/rollup.c - node-hours: sliced while they are open, sealed when they are due, and again when something
- * they were made of has changed.
+/* aggregator/store/rollup/rollup.c - node-hours: sliced while they are open, sealed when they are due, and sealed
+ * again when their input has changed.
  *
  * Rules, in order:
- *  1. one replica at a time rolls up; another one finds the lock taken and does nothing
+ *  1. one replica at a time rolls up; any other finds the lock taken and does nothing
  *  2. a node that has been silent for longer than the grace has its time counted as unknown, until now or until its
  *     last GPU left service
- *  3. what a node has covered of an open hour is summed in slices, so that reading it costs as much as its end. Mostly it
- *     is whoever takes the records in that has done so (ingest_write.c), and here it is only done where that could not. A
- *     record that comes behind voids the slices of its hour, and one that comes while a slice is being made undoes it, as
- *     does a slice that somebody else has stored
- *  4. an hour is due when its node has covered it, or when the grace after its end has passed; and whenever it is
- *     dirty
- *  5. a dirty hour whose records were retired is made again from its stored sums; if its records changed, they are made
- *     again from the batches first, unless those are gone too
- *  6. sealing locks the hours first and reads afterwards, so that no record slips between; ingest locks the same
- *     rows. An hour whose time in service is not accounted for is left for the next time
- *  7. the rows of an hour are replaced in one transaction: nothing is ever added to what is there */
+ *  3. the covered part of an open hour is summed in slices, so that a reader sums only the rest. Usually ingest has
+ *     stored them (ingest_write.c); here only the missing ones are made. A late record voids the slices of its hour;
+ *     a record or a slice that arrives while a slice is being made undoes that slice
+ *  4. an hour is due when its node has covered it, when the grace after its end has passed, or when it is dirty
+ *  5. a dirty hour whose records were retired is sealed again from its stored sums; if its records changed, they are
+ *     restored from the batches first, unless those are deleted too
+ *  6. sealing locks the hours first and reads afterwards, so that no record is missed; ingest locks the same rows. An
+ *     hour whose time in service is not fully accounted for is left for the next run
+ *  7. the rows of an hour are replaced in one transaction: nothing is ever added to existing rows */
 #include "aggregator/store/rollup/rollup_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Nodes in one statement: what they are summed into should stay in memory. */
+/* Nodes in one statement: their sums should fit in memory. */
 #define NODES_AT_ONCE 250
-/* From so many records on compiling pays off: a slice is one sum, an hour a statement many times as long. */
+/* JIT compilation pays off from this many records on: a slice is one sum, an hour a statement many times as long. */
 #define COMPILE_SLICE 1000000
 #define COMPILE_HOUR 10000000
 #define UNPROVED "(ns_of(h.hour) < (SELECT evidence_from_ns FROM ledger))"
@@ -69,13 +67,13 @@ background_settings(struct db *db, int64_t from_ns, int64_t until_ns, int64_t no
 
 /* --- slices --- */
 
-/* A stretch of an hour and the nodes that have covered it. */
+/* A range of an hour and the nodes that have covered it. */
 struct stretch {
 	int64_t hour_ns, from_ns, until_ns, count;
 	const char *nodes, *changes;
 };
 
-/* Rule 3. What is covered to its end is due, and not sliced any more. */
+/* Rule 3. An hour covered to its end is due, and not sliced any more. */
 static bool
 to_slice(struct db *db, int64_t slice_ns, PGresult **ret, struct err *err)
 {
@@ -198,8 +196,8 @@ fall_silent(struct db *db, const struct sealing *w, struct err *err)
 	return db_tx_begin(&tx, db, err) && db_run(db, &silent, &a, NULL, err) && db_tx_commit(&tx, err);
 }
 
-/* Rule 4. One row per hour and what it is made from: its nodes, where its slices end, whether its records are gone. Oldest
- * first. */
+/* Rule 4. One row per hour and kind of input: its nodes, the end of its slices, whether its records are retired.
+ * Oldest first. */
 static bool
 due(struct db *db, const struct sealing *w, PGresult **ret, struct err *err)
 {
@@ -222,8 +220,9 @@ due(struct db *db, const struct sealing *w, PGresult **ret, struct err *err)
 	return db_run(db, &stmt, &a, ret, err);
 }
 
-/* The hours that are still as they were found, and all of whose time in service is accounted for; NULL: none is. A node that
- * pushed since rule 2 was applied may not be: it is when that is applied again. Looked at only when they are locked. */
+/* The hours that have not changed since they were found and whose time in service is fully accounted for; NULL: none.
+ * A node that pushed after rule 2 was applied may not be accounted for yet; the next run applies rule 2 again.
+ * Checked only under the lock. */
 static bool
 lock_hours(struct db *db, const struct stretch *s, bool retired, PGresult **ret, struct err *err)
 {
@@ -251,7 +250,7 @@ lock_hours(struct db *db, const struct stretch *s, bool retired, PGresult **ret,
 	       db_run(db, &locked, &a, ret, err);
 }
 
-/* Rule 7, for an hour whose records are there. Not prepared: the plan should know how much an hour is. */
+/* Rule 7, for an hour with records. Not prepared: the planner should see the size of an hour. */
 static bool
 replace_rows(struct db *db, const struct db_args *hours, const struct db_args *source, struct err *err)
 {
@@ -266,7 +265,7 @@ replace_rows(struct db *db, const struct db_args *hours, const struct db_args *s
 	       db_run(db, &slices, hours, NULL, err);
 }
 
-/* Rule 5: whose the stored sums are, and what is left of the time in service beside them. */
+/* Rule 5: owners of the stored sums, and the rest of the time in service. */
 static bool
 redo_rows(struct db *db, const struct db_args *hours, const struct db_args *source, struct err *err)
 {

@@ -7,26 +7,26 @@
 
 struct rollup_result {
 	int64_t sealed, resealed; /* node-hours */
-	int64_t restored;         /* node-hours whose records were made again from their batches */
+	int64_t restored;         /* node-hours whose records were restored from their batches */
 };
 /* Seals every node-hour that is due and computes the dirty ones again; at most `limit` of them. */
 MUST_CHECK bool store_rollup(struct db *db, int64_t now_ns, int64_t grace_ns, int limit, struct rollup_result *ret,
                              struct err *err);
-/* Sums what nodes have covered of open hours, in steps of slice_ns, which divides an hour. */
+/* Sums the covered part of open hours, in steps of slice_ns, which divides an hour. */
 MUST_CHECK bool store_slice(struct db *db, int64_t slice_ns, int64_t *ret_sliced, struct err *err);
 /* Folds days that are over and whose node-hours are all sealed; at most `limit`. */
 MUST_CHECK bool store_fold(struct db *db, int64_t now_ns, int limit, int64_t *ret_folded, struct err *err);
-/* Room for the records of the days to come. */
+/* Makes the partitions for the records of the coming days. */
 MUST_CHECK bool store_partitions(struct db *db, int64_t now_ns, int64_t *ret_made, struct err *err);
-/* What is kept for how long. 0: for ever. */
+/* Retention times. 0: for ever. */
 struct retention {
-	int64_t intervals_ns; /* records, by UTC day, once all that is made of them is folded */
-	int64_t batches_ns;   /* the evidence, after its period was closed */
+	int64_t intervals_ns; /* records, by UTC day, once all days of them are folded */
+	int64_t batches_ns;   /* batches, after their period was closed */
 	int64_t hours_ns;     /* node-hours, once their day is folded */
 };
 struct retention_result {
 	int64_t days; /* of records */
-	int64_t busy; /* days of records that stay because somebody was writing; they are tried again */
+	int64_t busy; /* days of records not deleted because of a writer; the next run tries again */
 	int64_t batches;
 	int64_t hours;
 };

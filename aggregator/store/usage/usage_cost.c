@@ -354,7 +354,7 @@ cell_of(const PGresult *r, int row)
 	                          .owner_id = res_i64(r, row, 7)};
 }
 
-/* The cost of a cell to the groups that have something of it. */
+/* Adds the cost of a cell to the groups that have a part of it. */
 static void
 settle_cell(struct usage_cost *c, struct cost_cell *cell)
 {
@@ -374,7 +374,7 @@ settle_cell(struct usage_cost *c, struct cost_cell *cell)
 	c->share_count = 0;
 }
 
-/* No constraint lets a time or energy be negative: somebody has changed the row by hand. */
+/* Constraints forbid negative time and energy: such a row was changed by hand. */
 static bool
 say_damaged(const struct usage_cost *c, const PGresult *r, int row, struct err *err)
 {
@@ -486,7 +486,7 @@ by_day(const void *a, const void *b)
 	return (x->day > y->day) - (x->day < y->day);
 }
 
-/* Column 0: the day's number in the month; the bounds of a day that has no row are nobody's. */
+/* Column 0: the day's number in the month; a day without a row has no bounds. */
 static bool
 add_days(struct usage_cost *c, const char *month, struct err *err)
 {
