@@ -158,7 +158,7 @@ class Hostile:
 
 class Adversary(unittest.TestCase):
     def stack(self):
-        return self.enterContext(Stack(options=["--rollup-interval", "200ms"]))
+        return self.enterContext(Stack(options=["--rollup-interval", "200ms", "--statement-timeout", "10m"]))
 
     def policy(self, start, nodes):
         at = time.strftime("%Y-%m-%dT%H:00:00Z", time.gmtime(start // NS - 7200))
