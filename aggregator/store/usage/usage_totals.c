@@ -168,7 +168,7 @@ store_period_totals(struct db *db, const char *period, void (*each)(void *arg, c
 				                                .workspace = res_text(r, row, 2),
 				                                .gpu_model = res_text(r, row, 3),
 				                                .profile = res_text(r, row, 4),
-				                                .state = usage_state_name(i),
+				                                .state = usage_state_name((enum usage_state)i),
 				                                .unit_ns = v[i]});
 	}
 	return true;

@@ -90,9 +90,9 @@ row_states(struct usage_row *o, const int128 unit_ns[USAGE_STATES], struct err *
 		return err_set(err, ERR_FATAL, "a sum of unit-nanoseconds does not fit 128 bits");
 	row_decimal(o, "allocated", "_gpu_hours", allocated, QUANTITY_SCALE);
 	for (size_t i = 0; i < USAGE_HELD; i++)
-		row_decimal(o, usage_state_name(i), "_gpu_hours", ngh[i], QUANTITY_SCALE);
+		row_decimal(o, usage_state_name((enum usage_state)i), "_gpu_hours", ngh[i], QUANTITY_SCALE);
 	for (size_t i = USAGE_HELD; i < USAGE_STATES; i++)
-		row_hours(o, usage_state_name(i), unit_ns[i]);
+		row_hours(o, usage_state_name((enum usage_state)i), unit_ns[i]);
 	return true;
 }
 
@@ -105,7 +105,7 @@ write_exact(struct usage_row *o, const int128 v[USAGE_VALUES])
 		allocated += v[i];
 	row_decimal(o, "allocated", "_unit_ns", allocated, 0);
 	for (size_t i = 0; i < USAGE_STATES; i++)
-		row_decimal(o, usage_state_name(i), "_unit_ns", v[i], 0);
+		row_decimal(o, usage_state_name((enum usage_state)i), "_unit_ns", v[i], 0);
 	row_decimal(o, "over", "_unit_ns", v[USAGE_OVER], 0);
 	row_decimal(o, "clock_adjust", "_unit_ns", v[USAGE_CLOCK_ADJUST], 0);
 	row_decimal(o, "energy", "_mj", v[USAGE_ENERGY_MJ], 0);
