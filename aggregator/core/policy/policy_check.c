@@ -461,9 +461,8 @@ check_unique(const char *noun, const char *of, const void *array, size_t n, size
 	return true;
 }
 
-#define CHECK_UNIQUE(noun, of, array, n, file, err)                \
-	check_unique((noun), (of), (array), (n), sizeof(*(array)), \
-	             (size_t)((const char *)&(array)->line - (const char *)(array)), (file), (err))
+#define CHECK_UNIQUE(noun, of, array, n, file, err) \
+	check_unique((noun), (of), (array), (n), sizeof(*(array)), offsetof(__typeof__(*(array)), line), (file), (err))
 
 static int
 compare_tenants(const void *key, const void *tenant)
