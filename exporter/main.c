@@ -581,7 +581,7 @@ sleep_until(struct daemon *d, int64_t boot_ns)
 }
 
 /* Ticks fall on multiples of the sample interval since 1970 as the clock stood at the start, so that intervals close just
- * after they end. A deadline that has passed is not made up for. */
+ * after they end. A deadline that has passed is not made up for. A change of a map file brings the next tick forward. */
 static void
 tick_until_signal(struct daemon *d)
 {

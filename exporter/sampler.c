@@ -362,7 +362,7 @@ meter(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler_report
 		step_clock(s, boot_ns, wall_ns, ret);
 }
 
-/* Makes the text only: another thread compresses and sends it. */
+/* Makes the text only, and only if one is due: another thread compresses and sends it. */
 static void
 offer_status(struct sampler *s, bool read, int64_t boot_ns, int64_t wall_ns)
 {

@@ -27,7 +27,7 @@ count(struct app *app, const struct ingest_result *r)
 		atomic_fetch_add(&c->ingest_quarantined_by[i], r->quarantined_by[i]);
 }
 
-/* 409 carries the number the stream must go on with, so that the exporter can move its cursor either way. */
+/* 409 carries the number that the stream continues with, so that the exporter can move its cursor forward or back. */
 static void
 reply_conflict(struct http_reply *rp, const struct http_request *rq, const struct ingest_result *r,
                const struct err *err)
@@ -179,7 +179,7 @@ handle_quarantine_show(void *app, void *worker, const struct http_request *rq, s
 		http_problem_err(rp, rq, &err);
 }
 
-/* {"reason": TEXT}, and where it is asked for {"gpu": UUID}: without it, it is about the batch. */
+/* {"reason": TEXT} and, if a GPU may be named, {"gpu": UUID}; without it the whole batch is meant. */
 static bool
 reason_of(const struct http_request *rq, json_t **ret_doc, const char **ret, const char **ret_gpu, struct err *err)
 {

@@ -403,7 +403,7 @@ yaml_scalar(const json_t *v, struct buf *out)
 
 static void yaml_children(const json_t *v, int indent, bool begun, struct buf *out);
 
-/* What follows "key:" or "-", to the end of its last line. */
+/* Writes the value after "key:" or "-", to the end of its last line. */
 static void
 yaml_value(const json_t *v, int indent, bool in_list, struct buf *out)
 {

@@ -287,11 +287,11 @@ decider_is_limited(const struct quota_book *b, struct capacity_request *i, int64
 	return i->kind == REQUEST_SUBMIT && is_limited(b, i, 0, queued_max);
 }
 
-/* Whose requests have how many places left to wait in, those that this batch may fill among them. */
+/* The limit on a tenant's waiting requests, those of this batch included. */
 struct queue_limit {
-	int64_t most;            /* of a tenant */
-	bool is_near;            /* there are as many of all tenants together: one of them may be there */
-	struct item_table first; /* the first item of each tenant, which counts those of this batch */
+	int64_t most;            /* of one tenant */
+	bool is_near;            /* the requests of all tenants together exceed it, so one tenant may */
+	struct item_table first; /* the first request of each tenant; it counts those of this batch */
 };
 
 static void
@@ -401,7 +401,7 @@ step_submits(struct turn_result *r, struct capacity_request *items, int64_t queu
 
 /* ---- a turn --------------------------------------------------------------------------------------------------------------------- */
 
-/* What a turn must look up: keys of requests, and cached tokens. */
+/* The things a turn must look up: keys of requests, and cached tokens. */
 struct agenda {
 	const char **keys;
 	int64_t *tokens;

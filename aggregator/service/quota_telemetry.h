@@ -6,7 +6,7 @@
 #include "aggregator/store/store.h"
 #include "common/base/digest.h"
 
-/* What a process keeps between two ticks, so that it need not read it again. */
+/* State that a process keeps between two ticks, so that it need not read it again. */
 struct quota_loop_memory;
 struct quota_loop_memory *quota_loop_memory_new(const struct quota_settings *settings);
 void quota_loop_memory_free(struct quota_loop_memory *m);

@@ -1,4 +1,4 @@
-/* common/base/err.c - how a function says that it failed. */
+/* common/base/err.c - writes and prefixes the errors of fallible functions. */
 #include "common/base/err.h"
 
 #include <stdarg.h>
@@ -25,7 +25,7 @@ one_line(char *text)
 			*p = ' ';
 }
 
-/* The arguments may point into err->text, hence the copy. One byte more than err->text shows what did not fit. */
+/* A copy, because the arguments may point into err->text. It is one byte longer than err->text, so that a text that does not fit is noticed. */
 struct draft {
 	char text[sizeof(((struct err *)NULL)->text) + 1];
 	size_t len;
@@ -133,7 +133,7 @@ err_detail(struct err *err, const char *fmt, ...)
 	if (d.len >= sizeof(err->detail))
 		cut(d.text, sizeof(err->detail));
 	one_line(d.text);
-	/* what servers say ends in a newline */
+	/* messages of servers end in a newline */
 	for (end = strlen(d.text); end > 0 && d.text[end - 1] == ' ';)
 		end--;
 	d.text[end] = '\0';

@@ -275,7 +275,7 @@ next_flag(const struct conf_program *p, int argc, char *const *argv, int *at, st
 	return true;
 }
 
-/* What the builtin flags ask for. */
+/* The requests of the built-in flags. */
 struct request {
 	const char *config;
 	bool check;

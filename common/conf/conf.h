@@ -59,12 +59,12 @@ void conf_free(const struct conf_program *p, void *into);
 /* How a daemon ends. */
 enum { CONF_EXIT_STOPPED = 0, CONF_EXIT_FAILED = 1, CONF_EXIT_USAGE = 2 };
 
-/* All of a daemon's main(): options from everywhere, the texts that were asked for on stdout, and the run. What is wrong goes to
- * stderr as "PROGRAM: sentence". Returns how it ended. */
+/* All of a daemon's main(): options from everywhere, the texts that were asked for on stdout, and the run. An error is written
+ * to stderr as "PROGRAM: sentence". Returns the exit code. */
 struct conf_daemon {
 	const struct conf_program *program;
 	void *options;                                 /* zeroed */
-	bool (*check)(void *options, struct err *err); /* what the table cannot say */
+	bool (*check)(void *options, struct err *err); /* checks that the table cannot express */
 	bool (*run)(const void *options, struct err *err);
 };
 int conf_main(const struct conf_daemon *d, int argc, char *const *argv);

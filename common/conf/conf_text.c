@@ -11,7 +11,7 @@
 /* Where a text of several lines is written: none goes beyond WIDTH unless a single word does. */
 struct column {
 	struct buf *out;
-	const char *lead; /* what continuation lines begin with */
+	const char *lead; /* the beginning of continuation lines */
 	size_t indent;    /* and where their text stands */
 	size_t at;
 	bool begun;
@@ -122,7 +122,7 @@ add_paragraph(struct buf *out, const char *lead, const char *text)
 	buf_char(out, '\n');
 }
 
-/* What every program takes beside its table; --print-man is for the build. */
+/* Flags that every program takes beside its table. --print-man is missing: only the build uses it. */
 static const struct {
 	const char *flag, *text;
 } also[] = {

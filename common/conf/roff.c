@@ -5,8 +5,7 @@
 
 #define LINE_BYTES 78u
 
-/* What stands for a character that roff takes for its own, or NULL. A hyphen of an option must stay the character that people
- * copy. */
+/* The escape of a character that roff would interpret, or NULL. The hyphen of an option must stay a hyphen, because people copy it. */
 static const char *
 escape_of(char c)
 {

@@ -265,7 +265,7 @@ on_close(struct reader *r, struct err *err)
 	return n->kind != YAML_MAP || check_duplicates(r->doc, n, err);
 }
 
-/* What would make a file say something else than what stands there. */
+/* Refuses anchors, aliases and tags: with them a file means something else than its visible text. */
 static bool
 refuse_indirection(const struct reader *r, const yaml_event_t *e, const yaml_char_t *anchor, const yaml_char_t *tag,
                    struct err *err)

@@ -472,7 +472,7 @@ is_problem(const struct httpc_reply *reply)
 	       (reply->content_type[n] == '\0' || reply->content_type[n] == ';');
 }
 
-/* What a person may see of a foreign body: whole UTF-8 characters, none that deceives. */
+/* The beginning of a foreign body, safe to show to a person: whole UTF-8 characters, none that hides or reorders others. */
 static void
 excerpt(const struct buf *body, char out[EXCERPT_MAX + 1])
 {

@@ -64,7 +64,7 @@ struct httpd {
 /* One connection. */
 struct link {
 	struct httpd_slot slot;
-	void *tls;   /* what httpd_tls_attach gave */
+	void *tls;   /* from httpd_tls_attach */
 	bool linger; /* a reply was sent before the request was in */
 };
 
@@ -279,7 +279,7 @@ later_max(const struct httpd *h)
 	return h->options.later_max ? h->options.later_max : h->options.connection_max / 2;
 }
 
-/* What the caller, or the tenant it asks for, may have kept. */
+/* The most requests that http_later may keep for the caller, or for the tenant it asks for. */
 static size_t
 keep_max(const struct httpd *h, const struct exchange *x, bool of_tenant)
 {
@@ -460,7 +460,7 @@ refuse_push(struct exchange *x, enum httpd_push why, const char *payer)
 	}
 }
 
-/* What it gets is the exchange's when this returns HTTPD_PUSHED; otherwise the exchange has its refusal. */
+/* On HTTPD_PUSHED a worker owns the exchange; otherwise the exchange has its refusal. */
 static enum httpd_push
 exchange_push(struct exchange *x)
 {

@@ -30,7 +30,7 @@ struct http_route;
 struct http_request {
 	const char *method;
 	const char *path; /* without the query */
-	const char *tail; /* what followed the route's prefix: "2026-11.csv"; "" for an exact route */
+	const char *tail; /* the rest of the path after the route's prefix: "2026-11.csv"; "" for an exact route */
 	const char *body;
 	size_t body_len;
 	const struct http_route *route; /* that matched; NULL in on_done when none did */

@@ -157,7 +157,7 @@ is_heavy(const struct exchange *x)
 void
 exchange_share(const struct exchange *x, const char *address, struct httpd_share *ret)
 {
-	/* what only finds out who is asking is not heavy */
+	/* until the caller is known, the worker only looks up its identity, which is not heavy */
 	*ret = (struct httpd_share){.heavy = x->identified && is_heavy(x)};
 	if (!x->options->identify)
 		return;
@@ -250,7 +250,7 @@ exchange_refuse_limit(struct exchange *x, enum http_limit limit, const char *fmt
 	atomic_fetch_add_explicit(&x->bodies->limited[limit], 1, memory_order_relaxed);
 }
 
-/* What is wrong with how the request is written; NULL: nothing. */
+/* The fault in the request's head; NULL: none. */
 static const char *
 head_fault(struct exchange *x)
 {

@@ -37,7 +37,7 @@ struct link;
 struct exchange {
 	struct httpd *server;
 	void *connection;  /* libmicrohttpd's */
-	struct link *link; /* what we know of it */
+	struct link *link; /* state of the connection */
 	const struct httpd_options *options;
 	struct http_bodies *bodies;
 	enum {
@@ -62,7 +62,8 @@ struct exchange {
 	bool guarded; /* the worker that has it has asked the guard */
 	bool poll;    /* of a kept one: what it counts as */
 	atomic_bool gone;
-	_Atomic(void *) worker; /* whose handler may be ended half-way: it is heavy and changes nothing; NULL: none */
+	_Atomic(void *)
+		worker; /* the worker whose handler may be interrupted, because it is heavy and changes nothing; NULL: none */
 	bool identified, known; /* nobody need be asked about the caller any more; caller is set */
 	atomic_bool later;      /* http_later was called, by the handler's thread */
 	/* its handler has returned, its reply is written: what comes second gives the exchange back. Only where it is kept */
@@ -117,7 +118,7 @@ bool exchange_is_large(const struct exchange *x);
 MUST_CHECK bool exchange_identify(struct exchange *x, void *worker);
 /* The caller as far as it is known: may the body come? Otherwise it is refused. address: of the client. */
 void exchange_admit(struct exchange *x, const char *address);
-/* Whom it counts for; "tenant acme", "token 7", or the address where the caller is not known. */
+/* The account that the exchange counts for: "tenant acme", "token 7", or the address where the caller is not known. */
 #define EXCHANGE_PAYER_SIZE 80
 const char *exchange_payer(const struct exchange *x, const char *address, char out[EXCHANGE_PAYER_SIZE]);
 /* Its share among those that wait for a worker. */

@@ -35,7 +35,7 @@ struct group {
 	char name[HTTPD_GROUP_SIZE];
 };
 
-/* What the running job counts for. On the worker's stack, because the job may be freed before run() returns. */
+/* The group that the running job counts for. It is on the worker's stack, because the job may be freed before run() returns. */
 struct httpd_place {
 	struct group *group;
 	bool heavy;

@@ -308,7 +308,7 @@ http_problem_err(struct http_reply *rp, const struct http_request *rq, const str
 		mem_free(rp->detail);
 		rp->detail = mem_strdup(err->detail);
 	}
-	/* who asks again without looking may do it twice */
+	/* a client that repeats the request without checking may do the work twice */
 	if ((status == 503 || status == 429) && err->kind != ERR_UNKNOWN)
 		rp->retry_after_s = 1;
 }

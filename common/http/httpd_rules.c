@@ -308,7 +308,7 @@ weight_is_none(const char *at, const char *end)
 	return true;
 }
 
-/* What an Accept-Encoding header says of this coding: 1 takes it, 0 refuses it, -1 does not name it. */
+/* Whether an Accept-Encoding header takes this coding: 1 takes it, 0 refuses it, -1 does not name it. */
 static int
 list_takes(const char *at, const char *coding)
 {
@@ -328,7 +328,7 @@ list_takes(const char *at, const char *coding)
 	return -1;
 }
 
-/* What is said of gzip by name counts more than what is said of everything. */
+/* An entry that names gzip counts more than the entry "*". */
 bool
 http_takes_gzip(const char *accept_encoding)
 {

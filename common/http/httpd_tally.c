@@ -76,7 +76,7 @@ http_tally_take(struct http_tally *t, const char *name, size_t amount)
 
 	if (amount == 0)
 		return;
-	/* what is taken was given under the same name, so it is there */
+	/* every amount was added under the same name before it is taken, so the entry exists */
 	while (strcmp((*at)->name, name) != 0)
 		at = &(*at)->next;
 	e = *at;

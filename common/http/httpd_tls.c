@@ -12,7 +12,7 @@
 
 #define FILE_BYTES_MAX (1u << 20)
 
-/* What was read at one time. */
+/* Certificates and settings that were read at one time. */
 struct tls_set {
 	atomic_int refs;
 	gnutls_certificate_credentials_t credentials;

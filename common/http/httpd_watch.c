@@ -25,7 +25,7 @@ struct lingering {
 	struct lingering *before, *behind;
 };
 
-/* What a descriptor is for; an event of an older generation is about a connection that was closed meanwhile. */
+/* The use of a descriptor. An event of an older generation belongs to a connection that was closed meanwhile. */
 struct entry {
 	uint32_t generation;
 	struct httpd_slot *slot;

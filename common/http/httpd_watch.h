@@ -36,7 +36,7 @@ struct httpd_watch_options {
 
 /* Looks at each deadline when it is due, 20 ms late at most. */
 MUST_CHECK bool httpd_watch_start(const struct httpd_watch_options *o, struct httpd_watch **ret, struct err *err);
-/* Ends the thread. What is in the list may still be removed. */
+/* Ends the thread. Descriptors that are still in the list may be removed afterwards. */
 void httpd_watch_stop(struct httpd_watch *w);
 /* NULL is allowed. */
 void httpd_watch_free(struct httpd_watch *w);

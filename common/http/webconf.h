@@ -3,7 +3,7 @@
  *   tls_server_config: {cert_file, key_file, client_ca_file, client_auth_type, min_version, max_version}
  *   basic_auth_users: {NAME: BCRYPT_HASH}
  *
- * Relative paths begin at the file's own folder. What the format has beside these, and what nobody knows, is refused by name:
+ * Relative paths begin at the file's own folder. Other settings of the format, and unknown ones, are refused by name:
  * a setting that protects nothing must not look as if it did. */
 #ifndef TOLLGATE_WEBCONF_H
 #define TOLLGATE_WEBCONF_H

@@ -19,7 +19,7 @@
 enum wire_kind { WIRE_USAGE = 1, WIRE_LOSS = 2 };
 enum wire_flag { WIRE_SIMULATED = 1 }; /* made by a simulator: refused by a ledger that is not a demo */
 
-/* What a stretch of device time was (BILLING 1). HELD splits into used, unmeasured and the rest, idle. */
+/* The state of a stretch of device time (BILLING 1). HELD splits into used, unmeasured and the rest, idle. */
 enum wire_state { WIRE_HELD = 1, WIRE_UNALLOCATED, WIRE_STRANDED, WIRE_DOWN, WIRE_UNKNOWN };
 enum wire_sharing { WIRE_EXCLUSIVE = 1, WIRE_MIG, WIRE_MPS, WIRE_TIMESLICE, WIRE_PLAIN };
 /* Where used_ns comes from. NONE: nothing was measured, so that a held record is all unmeasured, or the record is not held.
@@ -43,7 +43,7 @@ struct wire_device {
 
 enum wire_holder_kind { WIRE_POD = 1, WIRE_SLURM_JOB, WIRE_HOST_USER };
 
-/* Who holds: only the fields of its kind are filled, the others are empty, never NULL. user and uid may be known for every
+/* A holder of a device: only the fields of its kind are filled, the others are empty, never NULL. user and uid may be known for every
  * kind. A pod has a name or a uid, a Slurm job its number, a host user its user. group and labels are of version 2. */
 struct wire_holder {
 	uint32_t id;

@@ -123,7 +123,7 @@ get_boot_id(struct cursor *c, void *to, struct err *err)
 	return true;
 }
 
-/* What its version has no field for is empty. */
+/* Fields that the batch's version does not have are left empty. */
 static bool
 get_thing(struct cursor *c, const struct wire_layout *l, char *thing, struct err *err)
 {

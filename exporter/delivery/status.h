@@ -3,7 +3,9 @@
  * Rules, by number in the code:
  *  1. a status is not usage: it is never stored, and a lost one is not sent again, because the next one replaces it
  *  2. it has its own thread and connection: an aggregator that hangs delays neither ticks nor batches
- *  3. only the newest waiting status is sent */
+ *  3. only the newest waiting status is sent
+ *  4. one is sent at each interval, and as soon as a tick sees other holders, instances or failures of GPUs than the last one told: a
+ *     scheduler waits for a GPU that becomes free. A holder that only becomes active or idle can wait */
 #ifndef TOLLGATE_STATUS_H
 #define TOLLGATE_STATUS_H
 

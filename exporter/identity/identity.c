@@ -86,7 +86,6 @@ texts_of(const struct wire_holder *w, const char *out[HOLDER_TEXTS])
 		out[i] = texts[i] ? texts[i] : "";
 }
 
-/* FNV-1a, with the NUL of each text in it, so that neighbouring texts stay apart. */
 static uint64_t
 hash_of(const struct wire_holder *w)
 {

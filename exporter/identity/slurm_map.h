@@ -1,7 +1,7 @@
 /* exporter/identity/slurm_map.h - which job has which GPUs, from files that root writes on the node when a job begins and removes when it
  * ends. Two kinds of folders are read:
  *
- *  - Slurm's, by our prolog (deploy/slurm): a file per job, named after its number, with lines of key=value. Keys: job (the
+ *  - Slurm's, by our prolog (hooks/slurm): a file per job, named after its number, with lines of key=value. Keys: job (the
  *    number again), account, user, uid, partition, gpus (UUIDs or indexes, with commas between), start (seconds since
  *    1970, with decimals). All but job may be missing or empty; unknown keys are skipped
  *  - dcgm-exporter's HPC job mapping: a file per GPU, named <gpu> or <gpu>.<gpu instance>, with one job per line

@@ -111,7 +111,7 @@ int claim_order(const struct claim *a, const struct claim *b);
 
 /* ---- meter_view.c: one GPU as one tick saw it, with the driver's values brought into their ranges ---- */
 
-/* What the source measured of a device; ABSENT: not measured. */
+/* Activity of a device as the source measured it; ABSENT: not measured. */
 struct device_activity {
 	int64_t active_ppm;    /* its engine */
 	int64_t sm_active_ppm; /* its multiprocessors */

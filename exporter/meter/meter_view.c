@@ -112,7 +112,7 @@ read_layout(struct gpu_view *v, const struct view_context *c, const struct gpu_r
 
 /* ---- processes ---- */
 
-/* NULL: a process outside every instance of a partitioned GPU holds nothing. */
+/* The device that a process runs on. NULL: it is outside every instance of a partitioned GPU, so it holds nothing. */
 static struct dict_device *
 device_of(const struct gpu_view *v, struct dict_device *gpu, const struct tick_process *p)
 {
@@ -133,7 +133,7 @@ process_qsort_order(const void *a, const void *b)
 	return process_order(a, b);
 }
 
-/* The driver lists them nearly in this order; then an insertion sort neither allocates nor takes long. */
+/* The driver lists processes nearly in this order, so an insertion sort is fast; it also allocates nothing. */
 static void
 sort_processes(struct meter_process *p, size_t n)
 {
@@ -240,7 +240,7 @@ gpu_view_sampled(const struct gpu_view *v, const struct gpu_view *last, const st
 {
 	int64_t n = 0;
 
-	/* the processes before an outage are not known any more */
+	/* after an outage the processes before it are not known */
 	if (v->down || v->silent || last->down)
 		return 0;
 	for (size_t i = 0; i < r->sampled_count && i < GPU_SAMPLED_MAX; i++)
@@ -286,7 +286,7 @@ claim_qsort_order(const void *a, const void *b)
 	return x->replica < y->replica ? -1 : x->replica > y->replica;
 }
 
-/* Another allocation of the same device to the same holder; they come in the order of replicas, all of the device first. */
+/* Adds another allocation of the same device to the same holder. They come sorted by replica; an allocation of the whole device comes first. */
 static void
 merge_claim(struct claim *into, const struct claim *c)
 {
@@ -340,7 +340,7 @@ keep_layout(struct gpu_view *v, const struct gpu_view *last)
 	v->instance_count = last->instance_count;
 }
 
-/* Nothing is known of a silent GPU, so all stays as it was: the slots at both sides are unknown, and totals go on after it. */
+/* A silent GPU keeps its last layout. The slots before and after this tick are unknown, and totals continue after it. */
 static void
 view_silent(struct gpu_view *v, const struct gpu_view *last)
 {

@@ -78,7 +78,7 @@ text_of(const json_t *job, const char *name)
 	return text != NULL ? text : "";
 }
 
-/* Closed, or why not. */
+/* Prints that the month is closed, or why not. */
 static int
 print_end(struct cli *c, json_t *job)
 {

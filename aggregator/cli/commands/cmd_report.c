@@ -154,7 +154,7 @@ add_name(const struct cli *c, const struct wanted *want, struct buf *path)
 		buf_printf(path, "/lines/%s.%s", line, want->suffix);
 }
 
-/* What --format, --out, --excel and --detail ask for together. */
+/* Reads --format, --out, --excel and --detail, and refuses combinations that contradict each other. */
 static int
 what_is_wanted(const struct cli *c, struct wanted *ret)
 {

@@ -22,8 +22,7 @@ check_expires(const struct cli *c, struct err *err)
 	               text);
 }
 
-/* Posts the options that were given. What people want of the reply is the token, alone on a line, so that it can go into a
- * file. */
+/* Posts the options that were given. Prints the token of the reply alone on a line, so that it can be redirected into a file. */
 static int
 post_token(struct cli *c, const char *path, const char *const *fields, size_t n, const char *member)
 {

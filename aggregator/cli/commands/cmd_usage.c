@@ -97,7 +97,7 @@ columns_make(struct columns *c, const char *by, bool exact, bool cost)
 	add_column(&c->rest, "reason,cost,currency", strlen("reason,cost,currency"));
 }
 
-/* What the row has of the columns, in their order; "" where it has nothing. */
+/* A copy of the row with only these columns, in their order; "" where the row lacks one. */
 static json_t *
 pick(const json_t *row, const char *columns)
 {
@@ -165,12 +165,12 @@ sum_of(const char *a, const char *b)
 	return json_string(decimal_format(x + y, COST_SCALE, least, text));
 }
 
-/* What no workload caused, added to the rows, by those of the columns that it has. */
+/* Adds the costs that no workload caused to the rows, summed by those of the columns that they have. */
 static void
 add_rest(const json_t *reply, const char *columns, json_t *rows)
 {
 	const json_t *rest = json_object_get(reply, "costs_without_workload");
-	owned(json) json_t *known = json_object(); /* what a row is of, as text -> the row */
+	owned(json) json_t *known = json_object(); /* the columns of a row as text -> the row */
 
 	for (size_t i = 0; i < json_array_size(rest); i++) {
 		json_t *row = pick(json_array_get(rest, i), columns), *value, *same;
@@ -287,7 +287,7 @@ print_costs(const json_t *reply, const char *by, const struct columns *columns)
 			   *rest = json_array();
 	const json_t *totals = json_object_get(reply, "costs_total");
 
-	/* What nobody held is in a table of usage. */
+	/* Leaves out groups that nobody held and that cost nothing: a table of usage without costs shows them. */
 	for (size_t i = 0; i < json_array_size(rows); i++) {
 		json_t *row = json_array_get(rows, i);
 

@@ -16,7 +16,7 @@ struct verified {
 	bool terminal;               /* standard error is one that can */
 };
 
-/* What an answer may have, how the last line names it, and whether it makes the proof incomplete. Several answers are added up. */
+/* The counts of an answer, their names in the last line, and whether they make the proof incomplete. Several answers are added up. */
 static const struct {
 	const char *name, *text;
 	bool missing;

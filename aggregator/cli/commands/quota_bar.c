@@ -21,7 +21,7 @@ larger(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* What each part is in units. What is used beyond the reservation is on demand or borrowed, what is idle of it may be lent. */
+/* The parts of the bar in units. Use beyond the reservation is on demand or borrowed; the idle part of the reservation may be lent. */
 static int64_t
 parts_of(const struct quota_bar *b, int64_t part[BAR_PARTS])
 {

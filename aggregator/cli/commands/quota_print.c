@@ -21,7 +21,7 @@ cell(int64_t value, enum check_measure m)
 	return json_string(buf_text(&text));
 }
 
-/* A tenant without nodes of a pool has nothing to learn from what is not in it, as long as there is another. */
+/* Whether a check is worth a row. A pool without nodes for this tenant gets none but the check that says so, if the other pool has nodes. */
 static bool
 says_something(const struct quota_verdict *v, const struct quota_check *c)
 {

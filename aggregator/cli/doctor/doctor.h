@@ -9,14 +9,14 @@
 
 #define DOCTOR_TEXT 512
 
-/* What a probe found; each uses the fields it needs. */
+/* The findings of a probe; each probe fills the fields it needs. */
 struct facts {
 	bool absent;             /* there is nothing to look at here: no line */
 	char thing[DOCTOR_TEXT]; /* the file, URL or name looked at; "": none was given */
-	int errnum;              /* what the system said to it; 0: no error */
+	int errnum;              /* errno of the attempt; 0: no error */
 	unsigned mode;           /* of a file */
 	int status;              /* of an HTTP reply; 0: none came */
-	char text[DOCTOR_TEXT];  /* what the other side said, or names of what was found */
+	char text[DOCTOR_TEXT];  /* the other side's message, or names of the things found */
 	int64_t difference_ns;   /* of two clocks, or an age; -1 where there is none */
 	int64_t count, of;       /* this many, of so many */
 	int64_t free_bytes;
@@ -39,7 +39,7 @@ judge_fn judge_user, judge_driver, judge_library, judge_devices, judge_pid_names
 judge_fn judge_exporter, judge_readings, judge_accounting, judge_placements, judge_kubelet_answer, judge_pod_labels,
 	judge_allocations, judge_push, judge_spool;
 
-/* What probes share; every file is looked up under root. */
+/* State that the probes share; every file is looked up under root. */
 struct doctor {
 	struct cli *cli;
 	const char *url, *token_file, *root, *exporter_url, *spool_dir;

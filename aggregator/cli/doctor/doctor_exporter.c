@@ -200,7 +200,7 @@ probe_push(struct doctor *d, struct facts *ret)
 
 /* ---- its spool ---- */
 
-/* Whoever owns the spool is the exporter's user. */
+/* The exporter's user is the owner of the spool. */
 void
 probe_user(struct doctor *d, struct facts *ret)
 {

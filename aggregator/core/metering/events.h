@@ -58,7 +58,7 @@ struct event {
 	int128 amount;                                /* GB-hours, GB or hours, in 1e-9 */
 	int128 requests, input_tokens, output_tokens; /* whole */
 	const char *model, *caller, *server;
-	const char *end_user;        /* who asked, as the sender calls them; "": not said */
+	const char *end_user;        /* the person who asked, by the sender's name for them; "": not given */
 	uint8_t digest[SHA256_SIZE]; /* of what it says; source, id and attributes that decide nothing are not in it */
 };
 

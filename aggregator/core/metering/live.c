@@ -120,7 +120,7 @@ get_object(const json_t *list, const struct place *where, size_t i, const json_t
 	return json_is_object(*ret) || err_set(err, ERR_INVALID, "%s must be an object", where->text);
 }
 
-/* ---- the lists that are written ---- */
+/* ---- output: JSON lists for the ledger ---- */
 
 static void
 put_text(struct buf *out, const char *name, const char *text)
@@ -230,7 +230,7 @@ read_device(const struct gpu *g, const json_t *obj, const struct place *where, c
 static bool
 read_holder(struct live_status *s, const struct gpu *g, const json_t *obj, const struct place *where, struct err *err)
 {
-	/* as the message and as the ledger call them */
+	/* names in the message and in the ledger */
 	static const char *const texts[][2] = {
 		{"namespace", "namespace"}, {"pod", "pod"},
 		{"pod_uid", "pod_uid"},     {"container", "container"},
@@ -290,14 +290,14 @@ read_gpu_row(struct live_status *s, struct gpu *g, const json_t *obj, const stru
 	char short_model[LIMIT_MODEL + 1];
 	struct buf *out = &s->gpus;
 
-	/* a GPU that was lost before it said what it is has no model */
+	/* the model is empty if the GPU was lost before its model was read */
 	if (!get_text(obj, where, "uuid", 1, LIMIT_GPU_UUID, &g->uuid, err) ||
 	    !get_text(obj, where, "model", 0, LIMIT_MODEL, &model, err) ||
 	    !get_int(obj, where, "index", -1, INDEX_MAX, &index, err) ||
 	    !get_bool(obj, where, "healthy", &healthy, err) ||
 	    !get_text(obj, where, "reason", 0, LIVE_TEXT_MAX, &reason, err) ||
 	    !get_int(obj, where, "xid", 0, XID_MAX, &xid, err) ||
-	    /* an older exporter does not say when */
+	    /* an older exporter omits the time */
 	    (json_object_get(obj, "xid_at") != NULL && !get_int(obj, where, "xid_at", 0, INT64_MAX, &xid_at, err)) ||
 	    !read_sharing(obj, where, &sharing, err) || !get_int(obj, where, "replicas", 1, REPLICA_MAX, replicas, err))
 		return false;
@@ -369,7 +369,7 @@ read_gpus(struct live_status *s, const json_t *list, struct err *err)
 	return true;
 }
 
-/* ---- the whole ---- */
+/* ---- the message ---- */
 
 static bool
 read_boot_id(struct live_status *s, const json_t *doc, const struct place *top, struct err *err)

@@ -64,7 +64,7 @@ compare_intervals(const void *a, const void *b)
 	return compare_columns(a, b, VERIFY_COLUMNS);
 }
 
-/* Intervals of one key. What is equal cancels out; what is left is moved to the front of its array and told in pairs. */
+/* Intervals of one key. Equal ones cancel out; the others are moved to the front of their arrays and reported in pairs. */
 static void
 compare_group(struct verify_interval *e, size_t n, struct verify_interval *f, size_t m, verify_interval_fault *tell,
               void *arg)

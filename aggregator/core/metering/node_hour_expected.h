@@ -4,8 +4,8 @@
  *  1. an interval row is there once for every record of a batch, equal in every column, and there is no other
  *  2. the sums of an hour are kept per device, holder, sharing and method; used, unmeasured and over count where somebody
  *     holds, and what is held and neither used nor unmeasured is idle; a peak is the maximum
- *  3. per GPU, 5040 x its time in service less the records is unknown; time of records beyond that is
- *     clock_adjust, beside the states. Both are net over the hour */
+ *  3. the unknown time of a GPU is 5040 x its time in service less the time of its records. If that is negative, the
+ *     excess is clock_adjust, beside the states. Both are net over the hour */
 #ifndef TOLLGATE_NODE_HOUR_EXPECTED_H
 #define TOLLGATE_NODE_HOUR_EXPECTED_H
 

@@ -74,7 +74,7 @@ field_matches(const char *pattern, const char *value)
 	return pattern == NULL || (value[0] != '\0' && pattern_match(pattern, value));
 }
 
-/* What rules may look at in a holder: rules 4 and 5, applied once. */
+/* The fields of a holder that rules may look at: rules 4 and 5, applied once. */
 struct subject {
 	const char *cluster;
 	const char *ns, *slurm_account, *user, *group, *labels;

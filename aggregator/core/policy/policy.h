@@ -43,7 +43,7 @@ struct policy_rule {
 	int line;
 };
 
-/* Who belongs to a tenant or a workspace, by the name the identity provider gives. */
+/* A person of a tenant or a workspace, by the name the identity provider gives. */
 struct policy_member {
 	char *user;
 	const char *role; /* of a tenant: tenant-admin, developer, viewer; of a workspace: developer, viewer */
@@ -61,7 +61,7 @@ struct policy_amounts {
 	int line;
 };
 
-/* What is not a GPU; -1: no limit. */
+/* Limits on everything but GPUs; -1: no limit. */
 struct policy_resources {
 	int64_t cpu_millis;
 	int64_t memory_bytes;
@@ -69,7 +69,7 @@ struct policy_resources {
 	int line;
 };
 
-/* What is meant to be spent in a month. soft: told when it is passed; hard: nothing new is admitted then. */
+/* The planned spending of a month. soft: passing it raises an alert; hard: no new request is admitted then. */
 struct policy_budget {
 	const char *kind; /* soft, hard; NULL: there is no budget */
 	int128 amount;    /* scale PRICE_SCALE, > 0 */
@@ -77,16 +77,16 @@ struct policy_budget {
 	int line;
 };
 
-/* What the operator promised; measured, and no decision looks at it. */
+/* The operator's promises. They are measured; no decision depends on them. */
 struct policy_sla {
 	int64_t owed_wait_ns;         /* an owed request is admitted within this; 0: nothing is promised */
 	int64_t delivered_millionths; /* of reserved time is delivered; 0: nothing is promised */
 };
 
-/* Extra limits for a workspace that nobody has to agree to. */
+/* Extra limits that a workspace gets at its request, without approval. */
 struct policy_auto_approve {
-	int64_t units;  /* of one model, all of them together; 0: there is no such rule */
-	int64_t for_ns; /* each for no longer than this */
+	int64_t units;  /* of one model, over all such limits together; 0: none */
+	int64_t for_ns; /* the longest duration of each */
 };
 
 /* Words are those of the file, and point to text that is never freed. */
@@ -185,7 +185,7 @@ struct policy_price {
 	int line;
 };
 
-/* Off every price that matches, in percent; NULL: any. Not off energy. */
+/* A discount on every price that matches; NULL: any. Energy is never discounted. */
 struct policy_discount {
 	char *tenant;
 	const char *category; /* gpu, storage, network, inference, support */
@@ -243,8 +243,8 @@ DEFINE_OWNED(policy, struct policy)
 
 /* version: 1, then the sections. All or nothing; the first error names file, line, field, value and limit. */
 MUST_CHECK bool policy_parse(const char *name, const char *text, size_t len, struct policy **ret, struct err *err);
-/* The same for a file of one tenant's administrator, which has neither nodes nor priority classes: what can only be judged
- * beside them is not. */
+/* The same for a file of one tenant's administrator, which has neither nodes nor priority classes: checks that
+ * need them are left out. */
 MUST_CHECK bool policy_parse_part(const char *name, const char *text, size_t len, struct policy **ret, struct err *err);
 
 /* The prices of a policy, or of a file that has nothing but the key prices; such a file may name the tenants and clusters
@@ -265,7 +265,7 @@ void policy_amounts_text(const struct policy_amounts *a, struct buf *out);
 /* Where a workspace's reservations lie. */
 const char *policy_workspace_cluster(const struct policy *p, const struct policy_workspace *w);
 
-/* What applying `to` over `from` (NULL: an empty ledger) changes, one line each for people: "+ workspace
+/* Lists the changes from `from` (NULL: an empty ledger) to `to`, one line each for people: "+ workspace
  * acme/training", "~ price H100-80GB on-demand 3.00 -> 3.20", "- node demo-1". In the order of the file; what is
  * gone follows in the order of the old one. The effective time alone is no change. Returns the number of changes. */
 size_t policy_diff(const struct policy *from, const struct policy *to, struct buf *out);
@@ -311,8 +311,8 @@ struct policy_reservations {
 }; /* texts are borrowed from the policy and from `seen` */
 void policy_reservations_fini(struct policy_reservations *r);
 
-/* The reservations of a policy, each with its model; those of one tenant alone when `only` is given, and then rule 5 is not
- * asked: what one tenant has was granted when the others' was. ERR_INVALID names file, line, workspace and the numbers. */
+/* The reservations of a policy, each with its model; those of one tenant alone when `only` is given. Rule 5 is then not
+ * checked: it was, for all tenants together, when an operator granted the reservations. ERR_INVALID names file, line, workspace and the numbers. */
 MUST_CHECK bool policy_reserve(const struct policy *p, const struct policy_seen *seen, size_t count, const char *only,
                                const char *file, struct policy_reservations *ret, struct err *err);
 

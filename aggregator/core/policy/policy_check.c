@@ -322,7 +322,7 @@ check_repeated(const struct policy_book *b, const char *file, struct err *err)
 	return true;
 }
 
-/* What the events of a month may add up to can always be billed: rule 8 of events.h. */
+/* The largest amount that the events of a month can add up to must be billable: rule 8 of events.h. */
 static bool
 check_meters(const struct policy_book *b, const char *file, struct err *err)
 {

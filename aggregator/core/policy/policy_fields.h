@@ -47,7 +47,7 @@ struct policy_at {
 	void *entry;
 };
 
-/* What is done with the values of one type. NULL: nothing is to be done. */
+/* The operations on the values of one type. NULL: there is nothing to do. */
 struct policy_type {
 	const char *title; /* for the reference of keys */
 	size_t size;       /* of the value */

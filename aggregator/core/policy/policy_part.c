@@ -171,7 +171,7 @@ check_rules(const struct policy_tenant *granted, const struct policy_tenant *par
 
 /* ---- rule 4 ---- */
 
-/* What one kind of reservation adds up to in a tenant, in units, or in instances of a profile. */
+/* The sum of one kind of reservation over a tenant's workspaces, in units, or in instances of a profile. */
 static int64_t
 reserved_sum(const struct policy *p, const struct policy_tenant *t, const char *cluster, bool shared,
              const struct quantity *kind)
@@ -362,8 +362,8 @@ is_remark(const char *text, const char *end, int line)
 	return at == end || *at == '\n' || *at == '#';
 }
 
-/* The lines of a tenant's entry in a block list, and by how much it is indented. What stands between it and the next one
- * is not its own. False when it shares a line with something else. */
+/* The lines of a tenant's entry in a block list, and by how much it is indented. Lines between it and the next entry
+ * are not part of it. False when it shares a line with something else. */
 static bool
 find_lines(const struct yaml_doc *doc, const char *text, const char *end, const char *tenant, struct lines *ret,
            int *ret_indent)

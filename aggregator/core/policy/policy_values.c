@@ -547,7 +547,7 @@ read_amounts(const struct policy_at *at, struct err *err)
 		reason = q.at[i].profile[0] ? policy_profile_fault(q.at[i].profile) : NULL;
 		if (reason != NULL)
 			return yaml_err(doc, n, err, "%s: profile \"%s\" %s", key, q.at[i].profile, reason);
-		/* what an instance weighs is known when its model is */
+		/* the units of an instance are known only with its model */
 		if ((q.at[i].model[0] || !q.at[i].profile[0]) && !quantity_units(&q.at[i], q.at[i].model, &units, &why))
 			return yaml_err(doc, n, err, "%s: %s", key, why.text);
 	}

@@ -504,7 +504,7 @@ indent(struct buf *out, int depth)
 
 /* --- scalars --- */
 
-/* What can be written as it is, and is then read as the same: no quote, no white space, nothing that YAML gives a meaning to. */
+/* Whether YAML reads the text back unchanged when it is written without quotes: no quote, no white space, no character with a meaning. */
 static bool
 is_plain(const char *text)
 {

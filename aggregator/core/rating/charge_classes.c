@@ -145,7 +145,7 @@ make_rows(struct working *w)
 
 /* ---- rule 2 ---- */
 
-/* Divides a total over rows in proportion to weight, none above its room; the rooms hold it together. Whoever is full leaves the
+/* Divides a total over rows in proportion to weight, none above its room; the rooms together have space for it. A row that is full leaves the
  * rest to the others. */
 static void
 fill_within(int128 total, const int128 *weight, int128 *room, size_t n, int128 *share, int128 *out)
@@ -180,7 +180,7 @@ fill_within(int128 total, const int128 *weight, int128 *room, size_t n, int128 *
 	}
 }
 
-/* What each right is short of; in the order of the rows. */
+/* Computes the undelivered part of each right, in the order of the rows. */
 static void
 deliver(struct working *w)
 {
@@ -286,7 +286,7 @@ divide_use(const struct class_amounts *a, const int128 total[CLASS_COUNT], struc
 		for (size_t s = 0; s < ARRAY_LEN(left); s++)
 			left[s] -= part[s];
 	}
-	/* what comes without allocated time is on demand: no reservation is used */
+	/* amounts without allocated time are on demand: they use no reservation */
 	if (!apportion(a->over, total, CLASS_COUNT, over))
 		over[CLASS_ON_DEMAND] = a->over;
 	if (!apportion(a->energy_mj, total, CLASS_COUNT, energy))
@@ -347,7 +347,7 @@ static void
 pair_loans(struct working *w)
 {
 	const size_t n = w->in->right_count;
-	owned(mem) int128 *left_of = mem_array(n, sizeof(*left_of)); /* what each lender has left, by id */
+	owned(mem) int128 *left_of = mem_array(n, sizeof(*left_of)); /* the time each lender has left, by id */
 	owned(mem) int128 *time = mem_array(n, sizeof(*time));
 	size_t lenders = 0, cap = 0;
 

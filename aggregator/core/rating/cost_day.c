@@ -91,7 +91,7 @@ find_cells(const struct cost_line *l, const struct cost_cell *cells, size_t n, s
 	return end - low;
 }
 
-/* What is held and not used is of a line that is priced by use, too: it costs 0. */
+/* A line that is priced by use also contains time that was held and not used: it costs 0. */
 static bool
 is_of_line(const struct cost_cell *c, const struct cost_line *l, int128 priced)
 {

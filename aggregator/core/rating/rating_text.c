@@ -188,7 +188,8 @@ names_borrower(const struct rated_line *l)
 	return l->kind == CHARGE_LENT && l->counterparty != NULL && l->counterparty[0] != '\0';
 }
 
-/* rating_description() put the borrower behind these words, and a correction has words before it: the last place is the one. */
+/* The line's own columns say which words stand before the borrower's name; the words after it (no price, an own price) stay. A line of an older
+ * version with other words gets those of today. */
 static char *
 without_borrower(const struct rated_line *l)
 {

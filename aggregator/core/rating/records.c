@@ -178,7 +178,8 @@ read_record(const struct record_type *type, struct record_list *list, char *fiel
 		char *end = fields != NULL ? strchr(fields, '\t') : NULL;
 
 		if (fields == NULL && i >= type->count - type->later)
-			return written(type, record) == i; /* what would not have been written is not read */
+			return written(type, record) ==
+			       i; /* the writer omits only empty fields at the end: it did not write any other line */
 		if (end != NULL)
 			*end++ = '\0';
 		if (fields == NULL || !read_field(fields, type->fields[i].type, record + type->fields[i].offset))

@@ -1233,7 +1233,7 @@ cell_line_billed(const struct focus_row *w, struct buf *out)
 	focus_decimal(out, w->l->billed, w->l->currency_scale);
 }
 
-/* What makes a line of the invoice: rule 1 of rating.h. */
+/* The fields that identify a line of the invoice: rule 1 of rating.h. */
 static void
 cell_grain(const struct focus_row *w, struct buf *out)
 {

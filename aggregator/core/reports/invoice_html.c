@@ -370,7 +370,7 @@ carbon_of(const struct rating_input *in, const struct rated_line *l)
 	return -1;
 }
 
-/* What all that was held or is its own has used up, and what that means for the air, as far as the grid is known. */
+/* The energy of the invoice's lines, and its carbon where the grid's factor is known. */
 static void
 add_energy(const struct page *p, struct buf *out)
 {

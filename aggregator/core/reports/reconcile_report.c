@@ -117,7 +117,7 @@ reconcile_json(const struct reconciliation *r, struct buf *out, struct err *err)
 
 /* ---- CSV ---- */
 
-/* What every row of it begins with. */
+/* The first columns of every row. */
 struct place {
 	const struct reconciliation *of;
 	const char *level, *cluster, *gpu_model, *currency;

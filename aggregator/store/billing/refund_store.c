@@ -1,8 +1,10 @@
 /* aggregator/store/billing/refund_store.c - losses of workloads in a month: how long the device had been held, and
  * the charges for that time.
  *
- * A run is the sequence of billing hours without a gap in which the workload held the device, up to the hour of the
- * loss. Its start within the first hour follows from the time held in that hour. */
+ * Rules:
+ *  1. a run is the sequence of billing hours without a gap in which the workload held the device, up to the hour of the loss
+ *  2. an hour is of one run: of the first loss at or after it
+ *  3. the run's start within its first hour follows from the time held in that hour */
 #include "aggregator/store/billing/finance.h"
 
 #include <string.h>

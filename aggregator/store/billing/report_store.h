@@ -5,7 +5,7 @@
 #include "aggregator/core/rating/rating.h"
 #include "aggregator/store/store.h"
 
-/* What rating needs for a month; owns every string. */
+/* The input of rating for a month; owns every string. */
 struct report_input {
 	struct rating_input in;
 	void *memory;
@@ -24,7 +24,7 @@ typedef bool report_tenant(void *arg, const struct rating_input *in, struct err 
 MUST_CHECK bool store_report_each(struct db *db, const char *period, const char *tenant, report_begin *begin,
                                   report_tenant *each, void *arg, struct err *err);
 
-/* What the month would have cost with these prices: a policy file, or only its key prices. JSON; nothing is written. */
+/* The cost of the month at these prices: a policy file, or only its key prices. JSON; nothing is written. */
 struct price_request {
 	const char *name; /* of the file, for errors */
 	const char *text;

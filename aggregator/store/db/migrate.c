@@ -63,7 +63,8 @@ refuse_old(struct err *err)
 		"figures, create an empty one, and run tollgate-aggregator --migrate there");
 }
 
-/* Rule 2, before anything is changed. The catalogue may be read by every login. */
+/* Rule 2, before anything is changed. By the catalogue, which every login may read: the first file of the baseline makes this domain and this table,
+ * and no version before it had the domain. */
 static bool
 check_not_old(struct db *db, struct err *err)
 {

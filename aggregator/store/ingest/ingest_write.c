@@ -247,7 +247,7 @@ ingest_copy_slices(struct db *db, const struct slice_rows *rows, struct err *err
  *     dropped
  *  3. sums that do not fit 64 bits, too many sums, or sums of too long a push are dropped
  *  4. a slice is stored only if the hour is open and its slices end where this one begins; any other slice is made
- *     from the records (rollup.c)
+ *     from the records (seal.c)
  *  5. sums survive a push only if its transaction was committed (ingest_cache.c) */
 
 #define SUMS_MAX 20000u

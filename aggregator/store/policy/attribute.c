@@ -242,12 +242,12 @@ stretches_make(const struct ruleset *s, int64_t from_ns, struct stretches *t)
 	}
 }
 
-/* Whose a holder is over some time. */
+/* The workspace that a holder belongs to over some time. */
 struct span {
 	int64_t workspace, from_ns, until_ns;
 };
 
-/* What the rules say of a holder, one span for each run of stretches with the same answer; out has room for one per stretch. */
+/* The holder's workspaces by the rules: one span for each run of stretches with the same answer; out has room for one per stretch. */
 static size_t
 spans_of(const struct ruleset *s, const struct stretches *t, const char *cluster, const struct wire_holder *h,
          struct span *out)

@@ -242,7 +242,7 @@ write_nodes(struct db *db, const struct policy *p, int64_t effective_ns, struct 
 		"FROM unnest($1::text[], $2::text[]) AS e(name, cluster) JOIN cluster c ON c.name = e.cluster "
 		"ORDER BY e.name ON CONFLICT (name) DO UPDATE SET cluster_id = EXCLUDED.cluster_id "
 		"WHERE node.cluster_id <> EXCLUDED.cluster_id"};
-	/* Whoever may apply a policy vouches for the nodes that it declares. */
+	/* The right to apply a policy includes the approval of the nodes that it declares. */
 	static const struct db_stmt approve = {
 		"policy approve",
 		"SELECT node_approve(n.name, 'policy', 'a policy declares it', false) FROM (SELECT name FROM node "
@@ -475,7 +475,7 @@ write_tenant_quotas(struct db *db, const struct policy *p, int64_t effective_ns,
 	return write_columns(db, &table, &c, effective_ns, err);
 }
 
-/* kind, model, profile, instances, units. What an instance weighs is not known where its model is not named. */
+/* kind, model, profile, instances, units. The units of an instance are unknown where its model is not named. */
 static void
 add_amount(struct db_array *cols, const char *kind, const struct quantity *q)
 {

@@ -82,7 +82,7 @@ struct turn_write {
 /* Everything and COMMIT, in one round trip. */
 MUST_CHECK bool turn_write(struct db_tx *tx, const struct turn_write *w, struct err *err);
 
-/* What an optimistic turn assumes: the book as it was, and tokens that hold. */
+/* Assumptions of an optimistic turn: the book has not changed, and the tokens are still valid. */
 struct turn_expected {
 	int64_t seq;
 	uint8_t head[SHA256_SIZE];

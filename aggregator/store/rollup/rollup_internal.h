@@ -1,4 +1,4 @@
-/* aggregator/store/rollup/rollup_internal.h - shared by rollup.c (slices, hours), fold.c (days), retention.c (deletion) and restore.c (records from
+/* aggregator/store/rollup/rollup_internal.h - shared by seal.c (slices, hours), fold.c (days), retention.c (deletion) and restore.c (records from
  * batches). */
 #ifndef TOLLGATE_ROLLUP_INTERNAL_H
 #define TOLLGATE_ROLLUP_INTERNAL_H

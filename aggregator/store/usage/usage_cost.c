@@ -55,7 +55,7 @@ struct usage_cost {
 	/* The day that is being added. */
 	struct cost_cell *cells;
 	size_t cell_count, cell_cap;
-	struct cost_share *shares; /* what groups have of the cell at hand */
+	struct cost_share *shares; /* the groups' shares of the current cell */
 	int *share_groups;         /* -1: a group of another page */
 	size_t share_count, share_cap;
 };

@@ -105,7 +105,7 @@ MUST_CHECK bool usage_widen(struct db *db, int64_t *from_ns, int64_t *to_ns, str
 
 /* ---- costs (usage_cost.c) ----
  *
- * What groups of usage cost: amortised, adding up to the invoices. Rules, in order:
+ * The cost of groups of usage: amortised, adding up to the invoices. Rules, in order:
  *  1. the cost of a line's day is EffectiveCost of FOCUS (core/rating/amortise.h): covered hours cost what was paid for the reservation
  *  2. the cost of covered, on-demand and borrowed use goes to the hours that it is of, in proportion to what was priced of that class in each
  *     hour, and within an hour to the holders, pro rata within the workspace, the kind of device, the pool and the hour: by the time held, or by the

@@ -25,7 +25,7 @@ struct verify_query {
 };
 MUST_CHECK bool store_verify_json(struct db *db, const struct verify_query *q, struct buf *out, struct err *err);
 
-/* What was compared, and what was skipped for which reason. */
+/* Counts of compared items, and of skipped ones by reason. */
 struct verify_counts {
 	int64_t differences;
 	int64_t nodes, hours, batches, records, days, charges, rows;

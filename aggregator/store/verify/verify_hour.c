@@ -8,7 +8,7 @@
 
 #define ROW_PAGE 5000
 
-/* Columns of a page of intervals: these two, then those of verify_interval. */
+/* Columns of a page of intervals: these two, then those of node_hour_interval. */
 enum { ROW_STREAM, ROW_SEQ, ROW_FIRST };
 
 static void

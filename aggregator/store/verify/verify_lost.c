@@ -5,9 +5,12 @@
  *     are verified
  *  2. their records are read from the batches, also where the rows of usage_interval are retired; lost_expected.c
  *     decides which holds are lost
- *  3. lost_hold has one row for each of them, equal in every column, and no other
+ *  3. lost_hold has one row for each of them, equal in every column, and no other; a row belongs to the day in which the
+ *     hold ended. Failures in the last minutes of the day before and in the first minute of the day after are looked at too,
+ *     because other devices of the same workload are lost with the failed one
  *  4. before the next day is folded, its beginning may not have been known: a row of the last minutes of a day may be
- *     missing, or may follow from the day alone or from a part of the next */
+ *     missing, or may follow from the day alone; one of the last minute may follow from a part of the next day. Before the
+ *     previous day is folded, the same holds for rows of the first minutes that other failures explain */
 #include <stdio.h>
 #include <string.h>
 
@@ -317,7 +320,6 @@ load_next(struct loss_check *l, struct err *err)
 	return true;
 }
 
-/* A hold seen by two days is stored once, with the day that was folded first. */
 static bool
 load_found(struct loss_check *l, struct err *err)
 {
@@ -390,6 +392,7 @@ find(const struct lost_list *list, const struct verify_lost *row, bool whole)
 	return NULL;
 }
 
+/* Rule 4: the next day may change it. */
 static bool
 is_late(const struct loss_check *l, const struct verify_lost *v)
 {
@@ -414,7 +417,6 @@ check_found(const struct loss_check *l, const struct verify_lost *row)
 	report_loss(l, "lost-hold-changed", row, e, f);
 }
 
-/* One of several equally right answers is enough: the same hold, or the same other device of its holder. */
 static bool
 is_stored(const struct loss_check *l, const struct verify_lost *expected)
 {

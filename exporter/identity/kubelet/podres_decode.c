@@ -47,7 +47,7 @@ is_gpu(const V1__ContainerDevices *d, const char *id)
 	       strncmp(id, "MIG-", 4) == 0;
 }
 
-/* "GPU-<uuid>::3": the third replica, counted from 0. What follows "::" and is no number belongs to the id. */
+/* "GPU-<uuid>::3": the third replica, counted from 0. A suffix after "::" that is no number belongs to the id. */
 static char *
 split_id(const char *id, int32_t *ret_replica)
 {

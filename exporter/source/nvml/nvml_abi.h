@@ -68,7 +68,7 @@ enum nvml_gpm_metric_id {
 	NVML_GPM_PCIE_RX = 21,
 };
 
-struct nvml_device; /* what a handle points to */
+struct nvml_device; /* opaque: the target of a handle */
 struct nvml_gpu_instance;
 struct nvml_event_set;
 struct nvml_gpm_sample;

@@ -10,6 +10,7 @@
  *   {"tick":true}
  *   {"finish":ID} {"release":ID} {"empty":ID} {"drain":ID} {"enforce":ID}    a lease, or a list of them
  *   {"heartbeat":ID or [ID...]}
+ *   {"renew":ID}                                              an unconfirmed lease, or a list of them: its confirm time begins anew
  *   {"confirm":{"id","parts":[{"node","gpu":POSITION or UUID,"count"}]}}     without parts, or {"confirm":ID}: where it was planned
  *   {"cancel":ID}                                             a waiting request
  *   {"node_lost":NAME} {"node_back":NAME}                     a node, or a list of them
@@ -21,8 +22,14 @@
  *   {"nodes":[{"name","cluster","tenant"?,"lost"?,"gpus":[{"uuid"?,"model","lost"?,"slots":[SLOT...]}]}]}    the whole inventory
  *   {"budgets":[{"tenant","workspace"?,"kind","consumed"}]}
  *
+ *   {"adopt":{R,"started_ns"?,"parts":[{"node","gpu"?,"count"}]}}            what runs already; without gpu: anywhere on the node. Nodes and
+ *                                                             GPUs that are not known are no error. of R, per_node and expiry mean nothing
+ *   {"adoption":{"cluster","complete":true or false}}         whether everything that runs there was adopted
+ *
  *   R = {"id","workspace":"acme/prod","cluster"?,"model"?, "gpus":N | "profile","count" | "replicas":N,"of":K, "per_node"?,
- *        "class"? or "priority"?, "preemptible"?, "expected_s"?, "cost"?, "expires_ns"? or "expires_in_ns"?, "cpu_millis"?, "memory_bytes"?, "storage_bytes"?}
+ *        "class"? or "priority"?, "preemptible"?, "expected_s"?, "cost"?, "expires_ns"? or "expires_in_ns"?, "cpu_millis"?, "memory_bytes"?, "storage_bytes"?,
+ *        "queued_since_ns"?: since when its scheduler has it in the queue, over all attempts: a moment after the step is the step, one more than
+ *        QUOTA_QUEUED_MAX_NS before it is that}
  *   SLOT = {"profile","units","count"} | {"of":K,"count"} | {"count":1} a whole GPU
  *
  * The members of a policy are in ../README.md, under "The quota book". Positions of tenants, workspaces, shapes,

@@ -268,6 +268,7 @@ read_where(const struct book_names *n, const json_t *o, struct asked *a)
 		a->fault = cluster ? "unknown cluster" : "which cluster?";
 }
 
+/* others: members beside those of a request. */
 static bool
 read_request(struct book_step *s, const json_t *o, struct asked *ret, struct err *err)
 {

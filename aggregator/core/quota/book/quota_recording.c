@@ -1,4 +1,4 @@
-/* aggregator/core/quota/book/quota_recording.c - a recorded quota book once more. */
+/* aggregator/core/quota/book/quota_recording.c - replays a recorded quota book and compares each outcome with the recorded one. */
 #include "aggregator/core/quota/book/quota_book.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "aggregator/core/quota/book/decision_rows.h"
 #include "common/conf/json.h"
 
-#define LOOK_BYTES 4096u /* from the beginning, for the word */
+#define LOOK_BYTES 4096u /* the head of the file that is searched for "recording" */
 
 bool
 quota_recording_is(const char *text, size_t len)

@@ -34,7 +34,11 @@
  * reclaim in either.
  *
  * A workspace with enforce off or warn always gets "admit"; `would` has the decision by the rules. Its leases are placed where they fit, or
- * else counted as excess, make no victims and are none. */
+ * else counted as excess, make no victims and are none.
+ *
+ * Adoption: what ran before anybody asked becomes a confirmed lease where it runs. While a scheduler has declared that it adopts, and not yet that
+ * this is complete, a workspace whose enforcement is switched on stays as it was in that cluster. What was adopted is no victim for one grace, from
+ * its adoption and from such a switch; then it is as any other lease. */
 #ifndef TOLLGATE_QUOTA_H
 #define TOLLGATE_QUOTA_H
 
@@ -233,7 +237,7 @@ struct quota_request {
 	bool preemptible;
 	int64_t expected_s; /* for budgets of GPU-hours; 0: not known */
 	int64_t cost;       /* for budgets of money */
-	int64_t submitted_ns;
+	int64_t submitted_ns; /* since when it waits: its scheduler may say that it did so before it was asked for. Never after the step */
 	int64_t expires_ns; /* 0: never */
 	int64_t other[QUOTA_OTHERS];
 	/* As saved: the hold it has, empty when none. At least one part then waits for a lease. */
@@ -573,6 +577,7 @@ struct quota_account_figures quota_account_at(const struct quota_state *s, int32
 enum quota_rule quota_deciding_rule(const struct quota_verdict *v);
 /* Neither its tenant nor the shared pool has a node with the requested shape. */
 bool quota_has_no_node(const struct quota_verdict *v);
+/* Whether its quotas are enforced in every cluster. */
 bool quota_is_enforced(const struct quota_state *s, int32_t workspace);
 /* Whether the tenant of a workspace may use a priority class. */
 bool quota_may_use_class(const struct quota_state *s, int32_t workspace, int32_t klass);

@@ -1,7 +1,7 @@
 /* aggregator/core/quota/engine/quota_reclaim.c - which leases end so that a request fits: rule 8 and reclaim.
  *
  * Legal: preemptible; of a workspace with debt just before its removal, what is ordered or draining counted as gone, or the
- * request's own with lower priority; not admitted in this step; of a workspace that is enforced. With reclaim = lower only those of
+ * request's own with lower priority; not admitted in this step; not adopted less than one grace ago; of a workspace that is enforced. With reclaim = lower only those of
  * lower priority, with never none of others. Foreign victims are for owed requests only, and for room only: where rule 2 is short, own
  * victims alone make up for it, of either pool and wherever they run. A request that borrows gives up only own work that borrows.
  *

@@ -241,7 +241,7 @@ struct quota_state {
 	bool dirty;    /* something became possible: all waiting requests are looked at again */
 };
 
-/* ---- quota_index.c: the sums -------------------------------------------------------------------------------------------- */
+/* ---- quota_account.c: the sums -------------------------------------------------------------------------------------------- */
 
 int32_t quota_group_free(const struct quota_state *s, int32_t group);
 /* Devices of a group that a tenant uses or holds, more or fewer. The only way to change them. */

@@ -7,7 +7,7 @@
 #include "common/base/time.h"
 
 #define TEXT_BYTES 8192u
-#define UNUSED_NS (300 * NS_PER_S) /* where leases are never silent */
+#define UNUSED_NS (300 * NS_PER_S) /* where the policy sets no silence */
 
 static void
 member(struct buf *out, const char *key, const char *text)
@@ -54,8 +54,8 @@ units_of(const struct loop *l, const struct loop_device *d)
 	return d->shape == QUOTA_NONE ? UNITS_PER_GPU : l->w->policy.shapes[d->shape].units;
 }
 
-/* Of one node: each workspace once. Where no lease was ever requested, using GPUs without one is no anomaly, but it is reported with the
- * free GPUs. */
+/* Reports the GPUs of a node that are in use without a lease, by workspace. Before the first lease was ever requested this is no anomaly: it is
+ * reported as "ungated". */
 static void
 unleased_on(struct loop *l, size_t from, size_t to)
 {
@@ -96,7 +96,7 @@ unleased(struct loop *l)
 	}
 }
 
-/* ---- strangers ---------------------------------------------------------------------------------------------------------------- */
+/* ---- holders of other tenants on isolated nodes ---------------------------------------------------------------------------- */
 
 static int32_t
 holder_tenant(const struct loop *l, const struct quota_seen_holder *h)
