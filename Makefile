@@ -73,7 +73,9 @@ SERVICE   := $(call objects,$(wildcard aggregator/*.c) $(call sources,aggregator
 CLI       := $(call objects,$(filter-out %/main.c,$(call sources,aggregator/cli)))
 SIM       := $(call objects,$(wildcard tests/support/nvmlsim/*.c))
 DCGM_SIM  := $(call objects,$(wildcard tests/support/dcgmsim/*.c))
-SUPPORT   := $(call objects,$(filter-out %_tool.c,$(wildcard tests/support/*.c)))
+# Sources that tests share; the simulators are libraries of their own.
+SUPPORT_C := $(filter-out tests/support/nvmlsim/% tests/support/dcgmsim/% tests/support/clockstep/%,$(call sources,tests/support))
+SUPPORT   := $(call objects,$(filter-out %_tool.c,$(SUPPORT_C)))
 MIGRATIONS := $(sort $(wildcard sql/*.sql))
 RIGHTS    := sql/access/owner.sql sql/access/grants.sql sql/access/catalogue.sql sql/access/expected.txt
 
@@ -81,10 +83,13 @@ PROGRAMS  := $(B)/tollgate-exporter $(B)/tollgate-aggregator $(B)/tollgate
 SIMULATOR := $(B)/sim/libnvidia-ml.so.1
 DCGM_SIMULATOR := $(B)/sim/libdcgm.so.4
 CLOCKSTEP := $(B)/sim/libclockstep.so
-UNITS     := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/test_*.c))
+# Basenames are unique: whatever folder a test or a tool lies in, its program is $(B)/tests/NAME.
+UNIT_C    := $(foreach f,$(call sources,tests/unit),$(if $(filter test_%,$(notdir $(f))),$(f)))
+TOOL_C    := $(filter %_tool.c,$(SUPPORT_C))
+UNITS     := $(patsubst %.c,$(B)/tests/%,$(notdir $(UNIT_C)))
 PROPS     := $(patsubst tests/prop/%.c,$(B)/tests/%,$(wildcard tests/prop/prop_*.c))
 REPLAYS   := $(patsubst tests/fuzz/%.c,$(B)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
-TOOLS     := $(patsubst tests/support/%.c,$(B)/tests/%,$(wildcard tests/support/*_tool.c))
+TOOLS     := $(patsubst %.c,$(B)/tests/%,$(notdir $(TOOL_C)))
 BENCHES   := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 FUZZERS   := $(patsubst tests/fuzz/%.c,$(O)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
@@ -117,7 +122,7 @@ $(B)/obj/%.o: %.c $(B)/flags
 $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
 	$(compile)
 
-# The kubelet's messages. What protoc-c writes is not ours to warn about.
+# The kubelet's messages. Warnings about code that protoc-c generates are switched off: we cannot mend it.
 $(B)/gen/podres.pb-c.c $(B)/gen/podres.pb-c.h &: exporter/identity/kubelet/podres.proto Makefile
 	@mkdir -p $(@D); protoc-c --proto_path=$(<D) --c_out=$(B)/gen podres.proto
 $(B)/obj/gen/podres.pb-c.o: EXTRA_CFLAGS = -w
@@ -158,7 +163,7 @@ $(B)/libnvmlsim.a: $(SIM)
 $(B)/%.a: $(B)/sources
 	$(archive)
 
-link = $(call say,LINK)mkdir -p $(@D); $(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
+link = $(call say,LINK)mkdir -p $(@D); $(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS)
 $(B)/tollgate-exporter: $(B)/obj/exporter/main.o $(B)/libexporter.a $(B)/libcommon.a
 	$(link)
 $(B)/tollgate-aggregator: $(SERVICE) $(B)/libstore.a $(B)/libcore.a $(B)/libcommon.a
@@ -166,7 +171,7 @@ $(B)/tollgate-aggregator: $(SERVICE) $(B)/libstore.a $(B)/libcore.a $(B)/libcomm
 $(B)/tollgate: $(B)/obj/aggregator/cli/main.o $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 	$(link)
 
-# What the programs' own tables say: manual pages, completion.
+# Manual pages and completions, printed by the programs from their own tables.
 PAGES := $(B)/man/tollgate.1 $(B)/man/tollgate-exporter.8 $(B)/man/tollgate-aggregator.8 \
          $(B)/completion/tollgate.bash $(B)/completion/_tollgate
 pages: $(PAGES)
@@ -200,15 +205,15 @@ $(CLOCKSTEP): tests/support/clockstep/clockstep.c $(B)/flags
 
 TESTED := $(B)/libtestsupport.a $(B)/libnvmlsim.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 $(B)/tests/test_db_watch: $(B)/obj/aggregator/store/db/db_watch.o
-$(B)/tests/test_tenant_queues: $(B)/obj/tests/unit/test_tenant_queues.o $(B)/obj/aggregator/service/tenant_queues.o $(TESTED)
-	$(link) -lcmocka
-$(filter-out %/test_tenant_queues,$(UNITS)): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(TESTED) | $(SIMULATOR) $(DCGM_SIMULATOR)
+$(B)/tests/test_tenant_queues: $(B)/obj/aggregator/service/tenant_queues.o
+$(foreach f,$(UNIT_C) $(TOOL_C),$(eval $(B)/tests/$(notdir $(f:.c=)): $(B)/obj/$(f:.c=.o)))
+$(UNITS): $(TESTED) | $(SIMULATOR) $(DCGM_SIMULATOR)
 	$(link) -lcmocka
 $(PROPS): $(B)/tests/%: $(B)/obj/tests/prop/%.o $(TESTED)
 	$(link) -lcmocka
-$(filter-out %/store_tool,$(TOOLS)): $(B)/tests/%: $(B)/obj/tests/support/%.o $(TESTED)
+$(filter-out %/store_tool,$(TOOLS)): $(TESTED)
 	$(link)
-$(B)/tests/store_tool: $(B)/obj/tests/support/store_tool.o $(B)/libstore.a $(B)/libcore.a $(B)/libcommon.a
+$(B)/tests/store_tool: $(B)/libstore.a $(B)/libcore.a $(B)/libcommon.a
 	$(link) -lpq
 $(REPLAYS): $(B)/tests/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(TESTED)
 	$(link)
@@ -258,7 +263,7 @@ flags: $(B)/gen/podres.pb-c.h
 #: make fuzz         libFuzzer on every parser, FUZZ_SECONDS=60 each; T=name for one
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_$(or $(T),*).c))
-# What libFuzzer finds stays in the build tree; tests/fuzz/corpus is only read.
+# Inputs that libFuzzer finds stay in the build tree; tests/fuzz/corpus is only read.
 fuzz:
 	@$(DEPS) fuzz
 	@$(MAKE) BUILD=fuzz fuzzers
@@ -295,7 +300,7 @@ samples: programs
 
 #: make schema       write sql/access/expected.txt anew, the schema that the migrations make, by a server of its own
 schema: programs
-	$(PYTHON) -m tests.support.schema >$(B)/expected.txt
+	$(PYTHON) -m tests.support.store.schema >$(B)/expected.txt
 	mv $(B)/expected.txt sql/access/expected.txt
 
 #: make install      DESTDIR=dir PREFIX=/usr/local: programs, units, sample configurations and policies, dashboards, man pages, completion
@@ -309,7 +314,7 @@ install: installable
 	install -m 644 -D -t $(TO)/lib/systemd/system $(wildcard deploy/systemd/*.service)
 	sed -i 's|/usr/local/|$(PREFIX)/|' $(patsubst deploy/systemd/%,$(TO)/lib/systemd/system/%,$(wildcard deploy/systemd/*.service))
 	install -m 644 -D -t $(TO)/share/tollgate/systemd $(wildcard deploy/systemd/*.conf)
-	install -m 755 -D -t $(TO)/share/tollgate/slurm $(wildcard deploy/slurm/*.sh)
+	install -m 755 -D -t $(TO)/share/tollgate/slurm $(wildcard hooks/slurm/*.sh)
 	install -m 644 -D -t $(TO)/share/man/man1 $(filter %.1,$(PAGES))
 	install -m 644 -D -t $(TO)/share/man/man8 $(filter %.8,$(PAGES))
 	install -m 644 -D $(B)/completion/tollgate.bash $(TO)/share/bash-completion/completions/tollgate
@@ -321,7 +326,7 @@ DEB_TREE := $(O)/deb/tollgate-$(VERSION)
 deb: installable
 	@$(DEPS) package
 	@rm -rf $(O)/deb; mkdir -p $(DEB_TREE)
-	@cp -a Makefile README.md common exporter aggregator sql dashboards deploy tests $(DEB_TREE)/; cp -a deploy/debian $(DEB_TREE)/
+	@cp -a Makefile README.md common exporter aggregator hooks sql dashboards deploy tests $(DEB_TREE)/; cp -a deploy/debian $(DEB_TREE)/
 	@cd $(DEB_TREE) && env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS DEB_BUILD_OPTIONS='noautodbgsym $(DEB_BUILD_OPTIONS)' TOLLGATE_OBJECTS=$(abspath $(O)) \
 		dpkg-buildpackage -us -uc -b
 	@ls $(O)/deb/*.deb

@@ -124,8 +124,8 @@ static const struct conf_option options[] = {
 	 .help = "records are dropped this long after their UTC day, once its hours are sealed and its days folded; 0 keeps them"},
 	{.name = "keep-batches", .type = CONF_DURATION, .offset = FIELD(keep_batches_ns), .preset = "0s",
 	 .min = 0, .max = 3660 * NS_PER_DAY,
-	 .help = "batches, the evidence, are dropped this long after their period was closed; 0 keeps them. What was dropped cannot be proved any more: "
-	         "verify stops there, what comes late for that time is refused, and records that are gone cannot be made again. Ask who must keep books how long"},
+	 .help = "batches, the evidence, are dropped this long after their period was closed; 0 keeps them. Hours without their batches cannot be proved any more: "
+	         "verify stops there, usage that arrives late for them is refused, and dropped records cannot be made again. Keep them as long as books must be kept"},
 	{.name = "keep-hours", .type = CONF_DURATION, .offset = FIELD(keep_hours_ns), .preset = "396d",
 	 .min = 0, .max = 3660 * NS_PER_DAY,
 	 .help = "hours are dropped this long after their day, once it is folded and its records are gone; days stay; 0 keeps them"},

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -48,6 +49,8 @@
 #define OPEN_FILES_MAX (OTHER_FILES_MAX + 3072u)
 /* The part of a sample interval for which a tick waits for the disk. */
 #define DISK_PERCENT 20
+/* A change of a map file brings a tick forward, but not closer than this to the one before. */
+#define EARLY_TICK_NS (100 * NS_PER_MS)
 
 enum trouble {
 	TROUBLE_READING,
@@ -113,6 +116,7 @@ struct daemon {
 	struct gpu_changes *changes;
 	struct recorder *recorder; /* NULL: not wanted */
 	int timer_fd, signal_fd;
+	int watch_fd;    /* of the folders of map files; -1: a change waits for the next tick */
 	int last_signal; /* that ended the ticks */
 	struct logged troubles[TROUBLE_COUNT], recording;
 	bool answered; /* the driver, at least once */
@@ -293,6 +297,8 @@ start_clock(struct daemon *d, const sigset_t *signals, struct err *err)
 	d->signal_fd = signalfd(-1, signals, SFD_CLOEXEC);
 	if (d->timer_fd < 0 || d->signal_fd < 0)
 		return err_errno(err, ERR_FATAL, errno, "cannot make a timer");
+	/* without it a change waits for the next tick */
+	d->watch_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	return true;
 }
 
@@ -431,6 +437,8 @@ stop(struct daemon *d)
 		close(d->timer_fd);
 	if (d->signal_fd >= 0)
 		close(d->signal_fd);
+	if (d->watch_fd >= 0)
+		close(d->watch_fd);
 	return whole;
 }
 
@@ -560,13 +568,37 @@ take_signal(struct daemon *d)
 	return true;
 }
 
-/* Sleeps until the deadline on the boot clock, which goes on while the machine is suspended; true when a signal ends the program. */
+/* Watches the folders in which prologs say which job has which GPUs; made again after each tick, because a folder may appear later. */
+static void
+watch_maps(struct daemon *d)
+{
+	const char *const folders[] = {d->options->slurm_map_dir, d->options->hpc_job_mapping_dir};
+
+	for (size_t i = 0; d->watch_fd >= 0 && i < ARRAY_LEN(folders); i++)
+		if (folders[i])
+			(void)inotify_add_watch(d->watch_fd, folders[i],
+			                        IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_ONLYDIR);
+}
+
+static void
+forget_changes(struct daemon *d)
+{
+	char events[4096];
+
+	while (read(d->watch_fd, events, sizeof(events)) > 0)
+		;
+}
+
+/* Sleeps until the deadline on the boot clock, which goes on while the machine is suspended, or, with `early`,
+ * until a map file changes. True when a signal ends the program. */
 static bool
-sleep_until(struct daemon *d, int64_t boot_ns)
+sleep_until(struct daemon *d, int64_t boot_ns, bool early)
 {
 	struct itimerspec at = {
 		.it_value = {.tv_sec = (time_t)(boot_ns / NS_PER_S), .tv_nsec = (long)(boot_ns % NS_PER_S)}};
-	struct pollfd fds[] = {{.fd = d->signal_fd, .events = POLLIN}, {.fd = d->timer_fd, .events = POLLIN}};
+	struct pollfd fds[] = {{.fd = d->signal_fd, .events = POLLIN},
+	                       {.fd = d->timer_fd, .events = POLLIN},
+	                       {.fd = early ? d->watch_fd : -1, .events = POLLIN}};
 	uint64_t expirations;
 
 	ASSERT(timerfd_settime(d->timer_fd, TFD_TIMER_ABSTIME, &at, NULL) == 0);
@@ -575,8 +607,9 @@ sleep_until(struct daemon *d, int64_t boot_ns)
 			ASSERT(errno == EINTR);
 		if (fds[0].revents && take_signal(d))
 			return true;
-	} while (!fds[1].revents);
-	ASSERT(read(d->timer_fd, &expirations, sizeof(expirations)) == sizeof(expirations));
+	} while (!fds[1].revents && !fds[2].revents);
+	if (fds[1].revents)
+		ASSERT(read(d->timer_fd, &expirations, sizeof(expirations)) == sizeof(expirations));
 	return false;
 }
 
@@ -587,11 +620,13 @@ tick_until_signal(struct daemon *d)
 {
 	int64_t step_ns = d->options->sample_interval_ns;
 	int64_t offset_ns = time_wall_ns() - time_boot_ns();
-	int64_t deadline_ns;
+	int64_t deadline_ns, soonest_ns;
 
 	do {
 		int64_t began_ns = time_boot_ns();
 
+		watch_maps(d);
+		forget_changes(d);
 		tick(d);
 		deadline_ns = time_next_multiple(began_ns + offset_ns, step_ns) - offset_ns;
 		if (deadline_ns <= time_boot_ns()) {
@@ -600,7 +635,8 @@ tick_until_signal(struct daemon *d)
 			sampler_missed(d->sampler, (next_ns - deadline_ns) / step_ns);
 			deadline_ns = next_ns;
 		}
-	} while (!sleep_until(d, deadline_ns));
+		soonest_ns = began_ns + EARLY_TICK_NS < deadline_ns ? began_ns + EARLY_TICK_NS : deadline_ns;
+	} while (!sleep_until(d, soonest_ns, false) && !sleep_until(d, deadline_ns, true));
 }
 
 static void
@@ -620,7 +656,7 @@ static bool
 run(const void *options, struct err *err)
 {
 	const struct exporter_options *o = options;
-	struct daemon d = {.options = o, .timer_fd = -1, .signal_fd = -1};
+	struct daemon d = {.options = o, .timer_fd = -1, .signal_fd = -1, .watch_fd = -1};
 	sigset_t signals;
 	bool ok;
 

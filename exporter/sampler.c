@@ -373,11 +373,14 @@ offer_status(struct sampler *s, bool read, int64_t boot_ns, int64_t wall_ns)
 	                          .simulated = s->facts.simulated,
 	                          .replicas = s->options.replicas,
 	                          .tick = read ? &s->tick : NULL};
+	uint64_t fingerprint = status_fingerprint(&in);
 
+	if (!status_due(s->status, boot_ns, fingerprint))
+		return;
 	memcpy(in.boot_id, s->boot_id, sizeof(in.boot_id));
 	buf_clear(&s->status_text);
 	status_write(&in, &s->status_text);
-	status_offer(s->status, &s->status_text, boot_ns);
+	status_offer(s->status, &s->status_text, boot_ns, fingerprint);
 }
 
 static void
@@ -476,7 +479,7 @@ sampler_tick(struct sampler *s, int64_t boot_ns, int64_t wall_ns, struct sampler
 	if (ret->storing.kind == ERR_NONE && outbox_flush(s->outbox, wall_ns, &ret->storing))
 		ret->storing.kind = ERR_NONE;
 	end_step(s, STEP_SPOOL, "spool", ret->storing.kind == ERR_NONE);
-	if (s->status && status_due(s->status, boot_ns))
+	if (s->status)
 		offer_status(s, read, boot_ns, wall_ns);
 	publish(s, read, boot_ns);
 	identity_sweep(s->identity);

@@ -38,8 +38,8 @@ CREATE TABLE stream_holder (
 	PRIMARY KEY (stream_id, local_id)
 );
 COMMENT ON TABLE stream_holder IS 'The stream''s dictionary: what its own small holder numbers mean.';
--- A status names a workload without its labels and group: whose it is says the newest of the node's own streams that has introduced it.
--- What another node says of the same workload does not count.
+-- A status names a workload without its labels and group. Its owner follows from the newest of the node's own streams that has introduced it;
+-- another node's description of the same workload does not count.
 CREATE INDEX stream_holder_holder ON stream_holder (holder_id, stream_id);
 
 -- A device or holder has a row once a record that counts needs it. Until then the stream's numbers are known as they came.

@@ -1,5 +1,5 @@
 -- oldest-binary: 0.2.0
--- What the policy says, over time: members, isolation, quotas, reservations, priority classes, budgets, declared nodes and GPUs, prices.
+-- The contents of the policy, over time: members, isolation, quotas, reservations, priority classes, budgets, declared nodes and GPUs, prices.
 --
 -- Every row is in force for a range of billing hours. Exclusion constraints allow one answer at any hour.
 -- A price book is written once, with all its rows, and never changed; only its range ends. Its hash covers all rows, so that a version names one state of

@@ -128,7 +128,7 @@ CREATE TABLE invoice_line (
 	rounding numeric NOT NULL,
 	billed numeric NOT NULL,
 	energy_mj numeric NOT NULL,
-	-- What a correction's unit costs its tenant: FOCUS shows it.
+	-- The price of a correction's unit for its tenant, shown by FOCUS.
 	discount_price numeric NOT NULL DEFAULT 0,
 	discount_ratio bigint NOT NULL DEFAULT 0 CHECK (discount_ratio BETWEEN 0 AND 1000000000),
 	own_unit text,

@@ -143,7 +143,7 @@ CREATE FUNCTION gpu_spec_has_begun(p_spec gpu_spec) RETURNS boolean LANGUAGE sql
 	RETURN lower_inf(p_spec.effective) OR EXISTS (SELECT FROM gpu_service v JOIN node_hour h ON h.node_id = v.node_id
 		WHERE v.gpu_id = p_spec.gpu_id AND h.hour >= lower(p_spec.effective));
 
--- What has begun stays. A change of an hour that no node with the GPU has reached may still be replaced.
+-- A description that has begun to apply stays. A change from an hour that no node with the GPU has reached may still be replaced.
 CREATE FUNCTION gpu_spec_only_grows() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF TG_OP = 'UPDATE' AND to_jsonb(OLD) - 'effective' = to_jsonb(NEW) - 'effective' AND upper_inf(OLD.effective)
@@ -170,7 +170,7 @@ BEGIN
 	RETURN begins;
 END $$;
 
--- What the node that has a GPU in service says it is, in a batch whose records of it begin at p_at_ns.
+-- Records the description of a GPU by the node that has it in service, from a batch whose records of the GPU begin at p_at_ns.
 --  1. the first word of a GPU holds from ever
 --  2. the same as before changes nothing, and so does a word about a time before the last change that has begun
 --  3. else it holds from the billing hour of the report on; not in an hour that is sealed, and one change in an hour at most: another

@@ -293,7 +293,7 @@ END $$;
 CREATE TRIGGER declared_gpu_stays AFTER DELETE ON gpu_declared FOR EACH ROW EXECUTE FUNCTION declared_gpu_stays();
 
 -- Approves a node; whether it was not before. With p_make it is made where it was never seen: a token for its name comes first.
--- What it sent while it was held is taken in afterwards (aggregator/store/ingest).
+-- Batches that it sent while it was held are taken in afterwards (aggregator/store/ingest).
 CREATE FUNCTION node_approve(p_name text, p_by text, p_reason text, p_make boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
 	n tollgate.node;

@@ -180,8 +180,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION node_hours_reattribute IS 'Sealed hours whose rows say another workspace than holder_attribution are due again; how many.';
 
--- The service of a retired GPU ends where the state begins, one that began later where it began, but never before its last record: what was measured stays in service. What was
--- cut off is not given back when the state is taken back: the next record extends the service again.
+-- Ends the service of a retired GPU at the begin of the state, or at its own begin if that is later, but never before its last record: measured time stays in service.
+-- Withdrawing the state does not give the time back: the next record extends the service again.
 CREATE FUNCTION state_is_declared(p_state node_state, p_now boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	retired_ns bigint := tollgate.ns_of(lower(p_state.effective));
@@ -467,7 +467,7 @@ COMMENT ON FUNCTION daily_rows IS 'Usage of the billing days that begin in the r
 
 -- --- charges ---
 
--- What a workspace may lend in each pool at an hour; NULL: all that it has reserved.
+-- The lend cap of a workspace in each pool at an hour; NULL: all that it has reserved may be lent.
 --  1. amounts of the model go before those of any model
 --  2. an amount of instances weighs what the workspace's reservation of that profile does; what is not reserved cannot be lent
 CREATE FUNCTION lend_cap(p_workspace integer, p_model text, p_hour timestamptz) RETURNS numeric LANGUAGE sql STABLE PARALLEL SAFE
@@ -613,22 +613,29 @@ BEGIN
 END $$;
 
 -- Those, and the other devices of the same pod or job, which it gave up at that time: from a minute before until ten minutes after.
+--  1. a loss belongs to the range in which its stay ended, and to no other: failures just before and after the range are looked at too
+--  2. a device may be lost several times, by its own failure or with another one: once for each end
+--  3. of several failures that explain an end, the first is named
 CREATE FUNCTION lost_holds(p_from timestamptz, p_until timestamptz)
 RETURNS TABLE (node_id integer, stream_id integer, device_id integer, holder_id bigint, ended_ns bigint, cause text, xid integer, failed_gpu_id integer)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
 	WITH failed AS MATERIALIZED (
-		SELECT s.* FROM lost_stays(p_from, p_until) s
+		SELECT s.* FROM lost_stays(p_from - interval '1 hour', p_until + interval '1 hour') s
+		WHERE s.ended_ns > ns_of(p_from) - 600000000000 AND s.ended_ns <= ns_of(p_until) + 60000000000
+	), lost AS (
+		SELECT f.* FROM failed f
+		UNION ALL
+		(SELECT DISTINCT ON (k.device_id, f.holder_id, k.end_ns) k.node_id, k.stream_id, k.device_id, f.holder_id, k.end_ns, f.cause, f.xid, f.failed_gpu_id
+		FROM failed f JOIN holder o ON o.id = f.holder_id AND o.kind <> 3
+			CROSS JOIN LATERAL (SELECT i.node_id, max(i.stream_id) AS stream_id, i.device_id, max(i.start_ns + i.duration_ns) AS end_ns
+				FROM usage_interval i WHERE i.holder_id = f.holder_id AND i.start_ns >= f.ended_ns - 900000000000 AND i.start_ns < f.ended_ns + 1500000000000
+				GROUP BY i.node_id, i.device_id) k
+		WHERE k.end_ns >= f.ended_ns - 60000000000 AND k.end_ns < f.ended_ns + 600000000000
+			AND NOT EXISTS (SELECT FROM failed m WHERE m.device_id = k.device_id AND m.holder_id = f.holder_id AND m.ended_ns = k.end_ns)
+		ORDER BY k.device_id, f.holder_id, k.end_ns, f.ended_ns, f.failed_gpu_id, f.device_id)
 	)
-	SELECT f.* FROM failed f
-	UNION ALL
-	SELECT DISTINCT ON (k.device_id, f.holder_id) k.node_id, k.stream_id, k.device_id, f.holder_id, k.end_ns, f.cause, f.xid, f.failed_gpu_id
-	FROM failed f JOIN holder o ON o.id = f.holder_id AND o.kind <> 3
-		CROSS JOIN LATERAL (SELECT i.node_id, max(i.stream_id) AS stream_id, i.device_id, max(i.start_ns + i.duration_ns) AS end_ns
-			FROM usage_interval i WHERE i.holder_id = f.holder_id AND i.start_ns >= f.ended_ns - 900000000000 AND i.start_ns < f.ended_ns + 1500000000000
-			GROUP BY i.node_id, i.device_id) k
-	WHERE k.end_ns >= f.ended_ns - 60000000000 AND k.end_ns < f.ended_ns + 600000000000
-		AND NOT EXISTS (SELECT FROM failed m WHERE m.device_id = k.device_id AND m.holder_id = f.holder_id);
+	SELECT l.* FROM lost l WHERE l.ended_ns >= ns_of(p_from) AND l.ended_ns < ns_of(p_until);
 END;
 COMMENT ON FUNCTION lost_holds IS 'Lost devices in a range of billing hours, as far as its records are kept: folding stores them, days that are not folded are read through it.';
 

@@ -34,7 +34,7 @@ CREATE FUNCTION reservation_text(p_workspace integer, p_shared boolean, p_at tim
 	END;
 COMMENT ON FUNCTION reservation_text IS 'what is reserved at an hour, as people write it';
 
--- What priced a line stays what it was.
+-- The rows of a price book never change, because they have priced lines.
 CREATE FUNCTION price_rows_are_final() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	RAISE EXCEPTION 'the prices of a book are not changed: apply a policy with a new version'

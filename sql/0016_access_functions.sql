@@ -76,7 +76,7 @@ CREATE FUNCTION audit_grown() RETURNS SETOF audit_chain LANGUAGE sql STABLE
 	END;
 COMMENT ON FUNCTION audit_grown IS 'the chains that end elsewhere than when they were sealed last; -1 is the quota log, which chains its events itself, -2 the journal of rows';
 
--- What was committed goes to the ends of its chains, and the ends are sealed. One at a time: the caller has the lock.
+-- Appends committed entries to the ends of their chains and seals the ends. One caller at a time: it has the lock.
 CREATE FUNCTION audit_seal_entries(p_most integer) RETURNS TABLE (entries bigint, seal bigint, hash bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE

@@ -154,8 +154,8 @@ BEGIN
 	RETURN v_count;
 END $$;
 
--- What a day is charged as cannot be computed again once its hours are given up: its rows are taken in as they are, in the transaction that
--- gives the hours up, and never again.
+-- The charges of a day cannot be recomputed once its hours are dropped, so the journal takes in its rows as they are, in the transaction that
+-- drops the hours, and never again.
 CREATE FUNCTION journal_day(p_day date) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 	SET search_path = tollgate, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET bytea_output = 'hex' AS $$
 DECLARE

@@ -22,12 +22,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 sys.dont_write_bytecode = True
-from tests.support import pg  # noqa: E402
+from tests.support.daemons import pg  # noqa: E402
 
-SUPPORT = ROOT / "tests" / "support"
+HARNESS = ROOT / "tests" / "support" / "harness"
 SUITES = ("unit", "prop", "fuzz", "golden", "lint", "integration")
 VARIANTS = ("release", "san", "tsan", "mem")
-# What ends a test, as support/supervise.py says: processor time of all its processes, about ten times what the longest takes, and a stall.
+# What ends a test, as support/harness/supervise.py says: processor time of all its processes, about ten times what the longest takes, and a stall.
 # A soak (make soak) takes as long as it is told, on all processors, and its requests a few milliseconds each.
 SOAK_CPU_SECONDS = 3 * (os.cpu_count() or 1) * int(os.environ.get("SOAK_SECONDS") or 0) + int(os.environ.get("SOAK_REQUESTS") or 0) // 50
 CPU_SECONDS = {"integration": 1200 + SOAK_CPU_SECONDS}
@@ -70,7 +70,7 @@ def text_of(path):
 
 def c_jobs(suite, prefix, out):
     """Every program in release and san; in tsan those that say so, because they use threads."""
-    for source in sorted(glob(f"tests/{suite}/{prefix}_*.c")):
+    for source in sorted(glob(f"tests/{suite}/**/{prefix}_*.c", recursive=True)):
         name = Path(source).stem
         variants = ["release", "san"] + (["tsan"] if "/* tsan */" in text_of(source) else [])
         for variant in variants:
@@ -95,7 +95,7 @@ def python_jobs(suite, out, only=None):
         for variant in [only] if only else first + (said.group(2).split() if said else []):
             if variant not in VARIANTS:
                 sys.exit(f"{source}: '{said.group(0)}' names no variant; there are {', '.join(VARIANTS)}")
-            tools = [f"{out}/{variant}/tests/{Path(t).stem}" for t in sorted(glob("tests/support/*_tool.c"))]
+            tools = [f"{out}/{variant}/tests/{Path(t).stem}" for t in sorted(glob("tests/support/**/*_tool.c", recursive=True))]
             yield Job(suite, Path(source).stem, variant, source, ["programs", f"{out}/{variant}/sim/libclockstep.so"] + tools)
 
 
@@ -146,7 +146,7 @@ def build(jobs, out):
 def sanitizer_env(log):
     common = f"log_path={log}:print_stacktrace=1"
     return {
-        "LSAN_OPTIONS": f"suppressions={SUPPORT / 'leaks.supp'}:print_suppressions=0",
+        "LSAN_OPTIONS": f"suppressions={HARNESS / 'leaks.supp'}:print_suppressions=0",
         "ASAN_OPTIONS": f"{common}:detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1",
         "UBSAN_OPTIONS": f"{common}:halt_on_error=1",
         "TSAN_OPTIONS": f"{common}:halt_on_error=1:second_deadlock_stack=1",
@@ -187,7 +187,7 @@ class Runner:
         reports = self.sanitizer_logs / stem.name
         env = dict(os.environ, **sanitizer_env(reports))
         env["CMOCKA_MESSAGE_OUTPUT"] = "TAP"
-        env["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(SUPPORT)))
+        env["PYTHONPATH"] = str(ROOT)
         env["PYTHONDONTWRITEBYTECODE"] = "1"
         env["TOLLGATE_BUILD_DIR"] = str(self.out / (job.variant or "release"))
         env["TOLLGATE_PG_TEMPLATES"] = self.templates
@@ -195,7 +195,7 @@ class Runner:
             env.setdefault("TOLLGATE_PROP_SEED", seed)
         cpu_seconds = CPU_SECONDS.get(job.suite, CPU_SECONDS_DEFAULT)
         if job.variant == "mem":
-            env["TOLLGATE_MEMCHECK"] = f"{reports}.%p"  # see support/memcheck.sh
+            env["TOLLGATE_MEMCHECK"] = f"{reports}.%p"  # see support/harness/memcheck.sh
             cpu_seconds *= MEMCHECK_SLOWER
         limits = [str(cpu_seconds), str(STALL_SECONDS)]
         command = [c.replace("RESULTS", str(results)) for c in command]
@@ -203,7 +203,7 @@ class Runner:
         began = time.monotonic()
         with open(log, "wb") as f:
             child = subprocess.Popen(
-                [sys.executable, "-SE", str(SUPPORT / "supervise.py"), str(status), *limits, *prefix, *command],
+                [sys.executable, "-SE", str(HARNESS / "supervise.py"), str(status), *limits, *prefix, *command],
                 stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, env=env, cwd=ROOT)
         _, child.returncode, used = os.wait4(child.pid, 0)
         job.seconds, job.cpu_seconds = time.monotonic() - began, used.ru_utime + used.ru_stime
@@ -245,7 +245,7 @@ class Runner:
 
     def run_python(self, job):
         pattern = [job.pattern] if job.pattern else []
-        command = [sys.executable, str(SUPPORT / "unittest_json.py"), "RESULTS", job.source, *pattern]
+        command = [sys.executable, str(HARNESS / "unittest_json.py"), "RESULTS", job.source, *pattern]
         code, results = self.supervise(job, command)
         lines = [json.loads(line) for line in text_of(results).splitlines()] if results.exists() else []
         for r in lines:

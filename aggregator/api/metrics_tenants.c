@@ -294,7 +294,7 @@ name_of(const struct gauges_page *page, int32_t workspace_id)
 
 	if (workspace_id == 0)
 		return &none;
-	return idmap_find(&page->names_by_id, (uint32_t)workspace_id, &at) ? &page->names[at] : NULL;
+	return hash_find(&page->names_by_id, (uint32_t)workspace_id, &at) ? &page->names[at] : NULL;
 }
 
 static void

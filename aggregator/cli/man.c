@@ -18,7 +18,8 @@ man_option(const struct cli_option *o, struct buf *out)
 	if ((o->flags & CLI_REQUIRED) != 0)
 		buf_str(&text, "; required");
 	if (o->choices != NULL && strchr(o->value, '|') == NULL) {
-		buf_str(&text, (o->flags & CLI_LIST) != 0 ? "; some of these, divided by commas: " : "; one of ");
+		buf_str(&text,
+		        (o->flags & CLI_LIST) != 0 ? "; one or more of these, separated by commas: " : "; one of ");
 		for (size_t i = 0; o->choices[i] != NULL; i++)
 			buf_printf(&text, "%s%s", i > 0 ? ", " : "", o->choices[i]);
 	}
@@ -45,13 +46,13 @@ man_command(const struct cli_command *cmd, struct buf *out)
 void
 cli_man(struct buf *out)
 {
-	roff_page(out, "tollgate", 1, "asks and instructs the Tollgate aggregator");
+	roff_page(out, "tollgate", 1, "command line of the Tollgate aggregator");
 	roff_section(out, "SYNOPSIS");
 	roff_command(out, "tollgate [OPTION]... COMMAND [WORD] [OPTION]...");
 	roff_section(out, "DESCRIPTION");
 	roff_paragraph(out,
-	               "The command speaks HTTP to the aggregator and never opens the database: what it shows is what "
-	               "the API shows. It needs a token, whose role decides which commands are allowed.");
+	               "The command speaks HTTP to the aggregator and never opens the database: it shows the data of "
+	               "the API. It needs a token, whose role decides which commands are allowed.");
 	roff_paragraph(out,
 	               "Tables are for people and leave out columns that say nothing; JSON and CSV have everything. "
 	               "A call that takes longer than a second shows how far it is, on a terminal only.");

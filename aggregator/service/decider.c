@@ -270,12 +270,16 @@ answer_by_rows(struct decider *d, struct capacity_request *items)
 static bool
 answer_reclaims(struct decider *d, struct capacity_request *i)
 {
+	const struct quota_book *b = quota_log_mine(d->log);
+	owned(mem) struct quota_due *due = NULL;
 	struct reclaim_query q = {.tenant = i->tenant[0] != '\0' ? i->tenant : NULL,
 	                          .after = i->after,
 	                          .ended = i->after > 0};
 	struct err err = {0};
 	int64_t count = 0;
 
+	q.due_count = b ? quota_orders_due(quota_book_state(b), &due) : 0;
+	q.due = due;
 	if (!store_reclaims_json(d->db, &q, &i->rp->body, &count, &err)) {
 		buf_clear(&i->rp->body);
 		refuse(d, i, &err);

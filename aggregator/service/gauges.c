@@ -33,8 +33,8 @@ gauge_rows_fini(struct gauge_rows *r)
 		mem_free(row->kind);
 	}
 	mem_free(r->at);
-	idmap_fini(&r->where);
-	idmap_fini(&r->beyond);
+	hash_fini(&r->where);
+	hash_fini(&r->beyond);
 }
 
 static void
@@ -54,7 +54,7 @@ gauges_page_free(struct gauges_page *p)
 		mem_free(p->names[i].workspace);
 	}
 	mem_free(p->names);
-	idmap_fini(&p->names_by_id);
+	hash_fini(&p->names_by_id);
 	mem_free(p);
 }
 
@@ -64,14 +64,10 @@ static uint64_t
 hash_of(const struct gauge_key *k)
 {
 	const char *texts[] = {k->cluster, k->tenant, k->workspace, k->what, k->kind};
-	const uint64_t prime = UINT64_C(0x100000001b3);
-	uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ k->rest;
+	uint64_t hash = hash_number(HASH_START, k->rest);
 
-	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-		for (const char *c = texts[i]; *c != '\0'; c++)
-			hash = (hash ^ (unsigned char)*c) * prime;
-		hash *= prime;
-	}
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		hash = hash_text(hash, texts[i]);
 	return hash;
 }
 
@@ -88,16 +84,16 @@ static struct gauge_row *
 row_of(struct gauge_rows *r, const struct gauge_key *k)
 {
 	uint64_t key = hash_of(k);
-	size_t at;
+	size_t at, slot;
 
-	for (; idmap_find(&r->where, key, &at); key++)
+	for (at = hash_first(&r->where, key, &slot); at != HASH_NONE; at = hash_next(&r->where, key, &slot))
 		if (is_of(&r->at[at], k))
 			return &r->at[at];
 	if (r->count >= r->max && !k->rest) {
-		idmap_put(&r->beyond, key, 0);
+		hash_put(&r->beyond, key, 0);
 		return NULL;
 	}
-	idmap_put(&r->where, key, r->count);
+	hash_add(&r->where, key, r->count);
 	array_room_by_count(r->at, r->count);
 	r->at[r->count] = (struct gauge_row){.cluster = mem_strdup(k->cluster),
 	                                     .tenant = mem_strdup(k->tenant),
@@ -229,7 +225,7 @@ add_name(void *arg, int32_t id, const char *tenant, const char *workspace)
 
 	array_room_by_count(p->names, p->name_count);
 	p->names[p->name_count] = (struct workspace_name){mem_strdup(tenant), mem_strdup(workspace)};
-	idmap_put(&p->names_by_id, (uint32_t)id, p->name_count++);
+	hash_put(&p->names_by_id, (uint32_t)id, p->name_count++);
 }
 
 /* One that finds no room for its numbers has none of them. */

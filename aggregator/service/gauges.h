@@ -13,7 +13,7 @@
 #include "aggregator/options.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "aggregator/store/ingest/ingest.h"
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 
 #define REST_TENANT "other" /* the tenant label of rule 4 */
 
@@ -32,8 +32,8 @@ struct gauge_row {
 struct gauge_rows {
 	struct gauge_row *at;
 	size_t count, max;
-	struct idmap where;
-	struct idmap beyond; /* keys of the rows that were added up, each once */
+	struct hash where;
+	struct hash beyond; /* keys of the rows that were added up, each once */
 };
 struct gauge_key {
 	const char *cluster, *tenant, *workspace, *what, *kind; /* never NULL */
@@ -56,7 +56,7 @@ struct gauges_page {
 	struct backlog backlog;
 	struct workspace_name *names;
 	size_t name_count;
-	struct idmap names_by_id;
+	struct hash names_by_id;
 };
 
 struct gauges;

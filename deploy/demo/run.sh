@@ -204,19 +204,33 @@ enrol() { # node: as on a real one, its exporter gets the token by itself, with 
 	rm -f "$state/node-$1.join"
 	[ -s "$state/node-$1.token" ] || token "node-$1.join" node join-token --node "$1"
 }
-# Versions before 0.2 numbered the files of their schema otherwise; each of them had this third one. The program refuses such a ledger.
-is_old_ledger() {
-	[ "$(psql_quiet -d "$database" -c "select to_regclass('tollgate.schema_migration') is not null" 2>/dev/null)" = t ] &&
-		[ "$(psql_quiet -d "$database" -c "select count(*) from tollgate.schema_migration where name = '0003_billing.sql'")" = 1 ]
+# A ledger that the program refuses because this checkout cannot upgrade it: who made it and a suffix for its directory, or nothing.
+#  1. versions before 0.2 numbered the files of their schema otherwise; each of them had this third one
+#  2. a commit that was not released had another text of one of the files that this checkout has
+# A ledger of a later version stays where it is: the program says which one it needs.
+unfit_ledger() {
+	local number name sum file files
+	files=$(printf '%s\n' "$root"/sql/[0-9]*.sql | wc -l)
+	while read -r number name sum; do
+		if [ "$name" = 0003_billing.sql ]; then
+			echo "before-0.2 a version before 0.2"
+			return
+		fi
+		file=$root/sql/$name
+		if [ "$number" -le "$files" ] && [ "$(sha256sum "$file" 2>/dev/null | cut -d ' ' -f 1)" != "$sum" ]; then
+			echo "unreleased a commit that was not released, with another text of sql/$name,"
+			return
+		fi
+	done < <(psql_quiet -F ' ' -d "$database" -c "select number, name, encode(sha256, 'hex') from tollgate.schema_migration order by name <> '0003_billing.sql', number" 2>/dev/null)
 }
-move_state_aside() {
+move_state_aside() { # suffix, who made the ledger
 	local old
-	old=$state.before-0.2-$(date +%Y%m%dT%H%M%S)
+	old=$state.$1-$(date +%Y%m%dT%H%M%S)
 	halt postgres INT 30
-	mv -T "$state" "$old" || die "the ledger in $state was made by a version before 0.2, and $state cannot be renamed; set TOLLGATE_STATE to another directory"
+	mv -T "$state" "$old" || die "the ledger in $state was made by $2 and cannot be upgraded, and $state cannot be renamed; set TOLLGATE_STATE to another directory"
 	mkdir -p "$log" && exec 9>"$state/lock" && flock -n 9 || die "the state directory $state cannot be made anew; set TOLLGATE_STATE to another one"
 	echo $$ >"$state/run.pid"
-	say "the ledger in $state was made by a version before 0.2 and cannot be upgraded: the directory is now $old, and a new ledger begins"
+	say "the ledger in $state was made by $2 and cannot be upgraded: the directory is now $old, and a new ledger begins"
 }
 prepare_ledger() {
 	psql_quiet -d postgres -c "select 1 from pg_database where datname = '$database'" | grep -q 1 ||
@@ -334,8 +348,9 @@ run_postgres() {
 	wait_postgres || { last_words postgres; die "PostgreSQL does not start; see $log/postgres.log"; }
 }
 run_postgres
-if is_old_ledger; then
-	move_state_aside
+unfit=$(unfit_ledger)
+if [ -n "$unfit" ]; then
+	move_state_aside "${unfit%% *}" "${unfit#* }"
 	run_postgres
 fi
 prepare_ledger || die "the ledger cannot be prepared; see $log/aggregator.log"

@@ -294,6 +294,48 @@ status_write(const struct status_input *in, struct buf *out)
 	mem_free(w.holders);
 }
 
+static uint64_t
+mix(uint64_t hash, uint64_t value)
+{
+	hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+	return hash ^ hash >> 29;
+}
+
+static uint64_t
+mix_text(uint64_t hash, const char *text)
+{
+	for (const char *c = text; *c; c++)
+		hash = mix(hash, (unsigned char)*c);
+	return mix(hash, 0);
+}
+
+/* Sums, because drivers list processes and instances in any order. */
+uint64_t
+status_fingerprint(const struct status_input *in)
+{
+	struct writer w = {0};
+	uint64_t sum = in->tick != NULL;
+
+	for (size_t i = 0; in->tick && i < in->tick->gpu_count; i++) {
+		const struct tick_gpu *g = &in->tick->gpus[i];
+		const struct gpu_reading *r = g->reading;
+		uint64_t gpu = mix_text(1, r->uuid);
+
+		sum += mix(gpu, (uint64_t)(r->down || r->silent) << 1 | r->mig);
+		for (size_t k = 0; r->mig && k < r->instance_count; k++)
+			sum += mix_text(gpu, r->instances[k].uuid);
+		find_holders(&w, in->tick, g);
+		for (size_t k = 0; k < w.count; k++) {
+			const struct device_holder *h = &w.holders[k];
+
+			sum += mix(mix(mix(gpu, h->holder->id), (uint64_t)h->device << 1 | h->allocated),
+			           (uint64_t)h->replica);
+		}
+	}
+	mem_free(w.holders);
+	return sum;
+}
+
 /* ---- the thread ---- */
 
 struct status {
@@ -308,6 +350,7 @@ struct status {
 	struct status_stats stats;
 	/* of the thread that offers */
 	int64_t offered_boot_ns; /* INT64_MIN: never */
+	uint64_t offered;        /* fingerprint */
 	/* of the thread */
 	struct buf sending;
 	char reason[256]; /* the last one logged; empty: all is well */
@@ -448,15 +491,17 @@ status_interval_ns(const struct status *s)
 }
 
 bool
-status_due(const struct status *s, int64_t boot_ns)
+status_due(const struct status *s, int64_t boot_ns, uint64_t fingerprint)
 {
-	return s->offered_boot_ns == INT64_MIN || boot_ns - s->offered_boot_ns >= s->options.interval_ns;
+	return s->offered_boot_ns == INT64_MIN || fingerprint != s->offered ||
+	       boot_ns - s->offered_boot_ns >= s->options.interval_ns;
 }
 
 void
-status_offer(struct status *s, const struct buf *text, int64_t boot_ns)
+status_offer(struct status *s, const struct buf *text, int64_t boot_ns, uint64_t fingerprint)
 {
 	s->offered_boot_ns = boot_ns;
+	s->offered = fingerprint;
 	pthread_mutex_lock(&s->lock);
 	s->stats.replaced += s->waiting.len > 0;
 	buf_clear(&s->waiting);

@@ -30,6 +30,9 @@ struct status_input {
  * fit into STATUS_MAX is only counted. Pure. */
 void status_write(const struct status_input *in, struct buf *out);
 
+/* A number that differs where rule 4 asks for a status before its time. Pure. */
+uint64_t status_fingerprint(const struct status_input *in);
+
 /* ---- the thread ---- */
 
 struct status_options {
@@ -42,10 +45,10 @@ struct status; /* status_due and status_offer are called by one thread */
 
 MUST_CHECK bool status_start(const struct status_options *o, struct status **ret, struct err *err);
 int64_t status_interval_ns(const struct status *s);
-/* Whether it is time for another one. */
-bool status_due(const struct status *s, int64_t boot_ns);
+/* Whether it is time for another one, or its content asks for it. */
+bool status_due(const struct status *s, int64_t boot_ns, uint64_t fingerprint);
 /* Copies the message for the thread to send; boot_ns is when it was made. Never waits for the network. */
-void status_offer(struct status *s, const struct buf *text, int64_t boot_ns);
+void status_offer(struct status *s, const struct buf *text, int64_t boot_ns, uint64_t fingerprint);
 /* Aborts the request and ends the thread. NULL is allowed. False: the thread has not returned from reading the token file; it is
  * abandoned. */
 bool status_stop(struct status *s);

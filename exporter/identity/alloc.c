@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 
 #define KNOWN_MAX 4096u /* remembered matches of holders to allocations */
 
@@ -162,7 +162,7 @@ struct alloc {
 	size_t unresolved;
 	struct known *known;
 	size_t known_count, known_cap;
-	struct idmap known_by_id; /* of the process's holder */
+	struct hash known_by_id; /* of the process's holder */
 };
 
 bool
@@ -200,7 +200,7 @@ forget_grants(struct alloc *a, bool of_kubelet)
 static void
 forget_known(struct alloc *a)
 {
-	idmap_clear(&a->known_by_id);
+	hash_clear(&a->known_by_id);
 	a->known_count = 0;
 }
 
@@ -213,7 +213,7 @@ alloc_free(struct alloc *a)
 	forget_grants(a, true);
 	forget_grants(a, false);
 	slurm_map_fini(&a->slurm);
-	idmap_fini(&a->known_by_id);
+	hash_fini(&a->known_by_id);
 	mem_free(a->grants);
 	mem_free(a->list);
 	mem_free(a->known);
@@ -423,15 +423,15 @@ find_known(const struct alloc *a, const struct wire_holder *process)
 static struct known
 known_of(struct alloc *a, const struct wire_holder *process)
 {
-	size_t at = idmap_get(&a->known_by_id, process->id);
+	size_t at = hash_get(&a->known_by_id, process->id);
 
-	if (at == IDMAP_NONE) {
+	if (at == HASH_NONE) {
 		if (a->known_count == KNOWN_MAX)
 			forget_known(a);
 		array_room(a->known, a->known_count, a->known_cap);
 		at = a->known_count++;
 		a->known[at] = find_known(a, process);
-		idmap_put(&a->known_by_id, process->id, at);
+		hash_put(&a->known_by_id, process->id, at);
 		if (a->known[at].match == MATCH_NONE && process->kind == WIRE_POD && a->kubelet)
 			podres_hurry(a->kubelet);
 	}

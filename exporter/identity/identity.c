@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 #include "common/base/time.h"
 #include "exporter/identity/cgroup.h"
 #include "exporter/identity/identity_proc.h"
@@ -29,8 +29,8 @@ struct holder_entry {
 struct holders {
 	struct holder_entry **entries;
 	size_t count;
-	struct idmap by_content; /* a hash; the next number is tried when it is another's */
-	struct idmap by_id;
+	struct hash by_content;
+	struct hash by_id;
 	uint32_t last_id;
 };
 
@@ -67,7 +67,7 @@ struct identity {
 	struct pid_entry *pids;
 	struct pollfd *polls; /* as long as pids */
 	size_t pid_count, pid_cap, held_count;
-	struct idmap by_pid;
+	struct hash by_pid;
 	struct ended *ended; /* oldest first */
 	size_t ended_count;
 	struct holders holders;
@@ -89,16 +89,12 @@ texts_of(const struct wire_holder *w, const char *out[HOLDER_TEXTS])
 static uint64_t
 hash_of(const struct wire_holder *w)
 {
-	const uint64_t prime = UINT64_C(0x100000001b3);
 	const char *texts[HOLDER_TEXTS];
-	uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)w->uid ^ ((uint64_t)w->kind << 56);
+	uint64_t hash = hash_number(hash_number(HASH_START, w->kind), (uint64_t)w->uid);
 
 	texts_of(w, texts);
-	for (size_t i = 0; i < HOLDER_TEXTS; i++) {
-		for (const char *c = texts[i]; *c; c++)
-			hash = (hash ^ (unsigned char)*c) * prime;
-		hash *= prime;
-	}
+	for (size_t i = 0; i < HOLDER_TEXTS; i++)
+		hash = hash_text(hash, texts[i]);
 	return hash;
 }
 
@@ -130,8 +126,8 @@ holders_fini(struct holders *h)
 	for (size_t i = 0; i < h->count; i++)
 		entry_free(h->entries[i]);
 	mem_free(h->entries);
-	idmap_fini(&h->by_content);
-	idmap_fini(&h->by_id);
+	hash_fini(&h->by_content);
+	hash_fini(&h->by_id);
 	*h = (struct holders){0};
 }
 
@@ -139,12 +135,9 @@ static void
 index_entry(struct holders *h, size_t position)
 {
 	const struct wire_holder *w = &h->entries[position]->wire;
-	uint64_t key = hash_of(w);
 
-	while (idmap_get(&h->by_content, key) != IDMAP_NONE)
-		key++;
-	idmap_put(&h->by_content, key, position);
-	idmap_put(&h->by_id, w->id, position);
+	hash_add(&h->by_content, hash_of(w), position);
+	hash_put(&h->by_id, w->id, position);
 }
 
 static char *
@@ -158,10 +151,11 @@ text_copy(const char *s)
 static struct holder_entry *
 holders_get(struct holders *h, const struct wire_holder *content)
 {
+	uint64_t key = hash_of(content);
 	struct holder_entry *e;
-	size_t at;
+	size_t at, slot;
 
-	for (uint64_t key = hash_of(content); idmap_find(&h->by_content, key, &at); key++)
+	for (at = hash_first(&h->by_content, key, &slot); at != HASH_NONE; at = hash_next(&h->by_content, key, &slot))
 		if (same_content(&h->entries[at]->wire, content))
 			return h->entries[at];
 	e = mem_alloc(sizeof(*e));
@@ -189,7 +183,7 @@ holders_by_id(const struct holders *h, uint32_t id)
 {
 	size_t at;
 
-	return idmap_find(&h->by_id, id, &at) ? h->entries[at] : NULL;
+	return hash_find(&h->by_id, id, &at) ? h->entries[at] : NULL;
 }
 
 /* Drops unused entries when there are many of them, so that a workload that comes back soon keeps its own. */
@@ -209,8 +203,8 @@ holders_sweep(struct holders *h)
 			entry_free(h->entries[i]);
 	}
 	h->count = kept;
-	idmap_clear(&h->by_content);
-	idmap_clear(&h->by_id);
+	hash_clear(&h->by_content);
+	hash_clear(&h->by_id);
 	for (size_t i = 0; i < kept; i++)
 		index_entry(h, i);
 }
@@ -247,7 +241,7 @@ identity_free(struct identity *id)
 	pod_folders_fini(&id->pods);
 	podlabels_list_fini(&id->labels);
 	proc_fini(&id->proc);
-	idmap_fini(&id->by_pid);
+	hash_fini(&id->by_pid);
 	mem_free(id->pids);
 	mem_free(id->polls);
 	mem_free(id->ended);
@@ -428,9 +422,9 @@ look_up(struct identity *id, struct pid_entry *e, struct err *err)
 static struct pid_entry *
 entry_of(struct identity *id, uint32_t pid)
 {
-	size_t at = idmap_get(&id->by_pid, pid);
+	size_t at = hash_get(&id->by_pid, pid);
 
-	if (at == IDMAP_NONE) {
+	if (at == HASH_NONE) {
 		if (id->pid_count == id->pid_cap) {
 			id->pid_cap = id->pid_cap ? id->pid_cap * 2 : 64;
 			id->pids = mem_grow(id->pids, id->pid_cap, sizeof(*id->pids));
@@ -438,7 +432,7 @@ entry_of(struct identity *id, uint32_t pid)
 		}
 		at = id->pid_count++;
 		id->pids[at] = (struct pid_entry){.pid = pid, .held = -1};
-		idmap_put(&id->by_pid, pid, at);
+		hash_put(&id->by_pid, pid, at);
 	}
 	return &id->pids[at];
 }
@@ -475,10 +469,10 @@ identity_of(struct identity *id, uint32_t pid, struct process_identity *ret, str
 const struct wire_holder *
 identity_of_ended(struct identity *id, uint32_t pid, int64_t boot_ns)
 {
-	size_t at = idmap_get(&id->by_pid, pid);
+	size_t at = hash_get(&id->by_pid, pid);
 
 	/* the latest process of this number that had begun by then */
-	if (at != IDMAP_NONE && id->pids[at].holder && boot_ns_of(id, id->pids[at].start_ticks) <= boot_ns)
+	if (at != HASH_NONE && id->pids[at].holder && boot_ns_of(id, id->pids[at].start_ticks) <= boot_ns)
 		return &id->pids[at].holder->wire;
 	for (size_t i = id->ended_count; i-- > 0;)
 		if (id->ended[i].pid == pid && boot_ns_of(id, id->ended[i].start_ticks) <= boot_ns)
@@ -505,9 +499,9 @@ identity_sweep(struct identity *id)
 		forget_ended(id, old);
 	if (kept != id->pid_count) {
 		id->pid_count = kept;
-		idmap_clear(&id->by_pid);
+		hash_clear(&id->by_pid);
 		for (size_t i = 0; i < kept; i++)
-			idmap_put(&id->by_pid, id->pids[i].pid, i);
+			hash_put(&id->by_pid, id->pids[i].pid, i);
 	}
 	if (old > 0)
 		holders_sweep(&id->holders);

@@ -7,7 +7,7 @@
 #include <pwd.h>
 #include <stdio.h>
 
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 #include "common/base/thread.h"
 #include "common/base/time.h"
 #include "exporter/source/sanitize.h"
@@ -33,7 +33,7 @@ struct user_names {
 	struct user_source source;
 	struct user *users;
 	size_t count;
-	struct idmap by_uid;
+	struct hash by_uid;
 	uint64_t known; /* users with a name */
 };
 
@@ -80,7 +80,7 @@ destroy(struct user_names *n)
 		mem_free(n->users[i].group);
 	}
 	mem_free(n->users);
-	idmap_fini(&n->by_uid);
+	hash_fini(&n->by_uid);
 	pthread_cond_destroy(&n->wanted);
 	pthread_cond_destroy(&n->answered);
 	pthread_mutex_destroy(&n->lock);
@@ -185,14 +185,14 @@ user_names_free(struct user_names *n)
 static struct user *
 want(struct user_names *n, uint32_t uid)
 {
-	size_t at = idmap_get(&n->by_uid, uid);
+	size_t at = hash_get(&n->by_uid, uid);
 
-	if (at == IDMAP_NONE) {
+	if (at == HASH_NONE) {
 		if (n->count == USERS_MAX)
 			return NULL;
 		at = n->count++;
 		n->users[at] = (struct user){.uid = uid, .state = WANTED};
-		idmap_put(&n->by_uid, uid, at);
+		hash_put(&n->by_uid, uid, at);
 		pthread_cond_signal(&n->wanted);
 	} else if (n->users[at].state == NAMELESS && time_boot_ns() - n->users[at].asked_boot_ns > ASK_AGAIN_NS) {
 		n->users[at].state = WANTED;

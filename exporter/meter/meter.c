@@ -518,9 +518,9 @@ take_records(struct record_list *l, size_t count)
 static void
 mark(struct dict *d, uint32_t device_id, uint32_t holder_id)
 {
-	d->devices[idmap_get(&d->device_by_id, device_id)]->marked = true;
+	d->devices[hash_get(&d->device_by_id, device_id)]->marked = true;
 	if (holder_id)
-		d->holders[idmap_get(&d->holder_by_id, holder_id)]->marked = true;
+		d->holders[hash_get(&d->holder_by_id, holder_id)]->marked = true;
 }
 
 /* Keeps the dictionary to what is on a GPU now, in an open record or in a total. */

@@ -28,9 +28,9 @@ dict_fini(struct dict *d)
 		holder_free(d->holders[i]);
 	mem_free(d->devices);
 	mem_free(d->holders);
-	idmap_fini(&d->device_by_id);
-	idmap_fini(&d->holder_by_id);
-	idmap_fini(&d->holder_by_source);
+	hash_fini(&d->device_by_id);
+	hash_fini(&d->holder_by_id);
+	hash_fini(&d->holder_by_source);
 	*d = (struct dict){0};
 }
 
@@ -41,7 +41,7 @@ add_device(struct dict *d)
 
 	device->wire.id = ++d->last_device_id;
 	d->devices = mem_grow(d->devices, d->device_count + 1, sizeof(*d->devices));
-	idmap_put(&d->device_by_id, device->wire.id, d->device_count);
+	hash_put(&d->device_by_id, device->wire.id, d->device_count);
 	d->devices[d->device_count++] = device;
 	return device;
 }
@@ -133,7 +133,7 @@ find_holder(const struct dict *d, const struct wire_holder *h)
 	for (size_t i = 0; i < d->holder_count; i++)
 		if (holder_order(&d->holders[i]->wire, h) == 0)
 			return i;
-	return IDMAP_NONE;
+	return HASH_NONE;
 }
 
 static void
@@ -156,22 +156,22 @@ copy_holder(struct wire_holder *to, const struct wire_holder *from)
 struct dict_holder *
 dict_holder(struct dict *d, const struct wire_holder *h)
 {
-	size_t at = idmap_get(&d->holder_by_source, h->id);
+	size_t at = hash_get(&d->holder_by_source, h->id);
 	struct dict_holder *entry;
 
-	if (at != IDMAP_NONE)
+	if (at != HASH_NONE)
 		return d->holders[at];
 	at = find_holder(d, h);
-	if (at == IDMAP_NONE) {
+	if (at == HASH_NONE) {
 		entry = mem_alloc(sizeof(*entry));
 		copy_holder(&entry->wire, h);
 		entry->wire.id = ++d->last_holder_id;
 		at = d->holder_count;
 		d->holders = mem_grow(d->holders, d->holder_count + 1, sizeof(*d->holders));
 		d->holders[d->holder_count++] = entry;
-		idmap_put(&d->holder_by_id, entry->wire.id, at);
+		hash_put(&d->holder_by_id, entry->wire.id, at);
 	}
-	idmap_put(&d->holder_by_source, h->id, at);
+	hash_put(&d->holder_by_source, h->id, at);
 	return d->holders[at];
 }
 
@@ -194,7 +194,7 @@ dict_twin_holder(const struct dict *d, const struct dict_holder *other)
 {
 	size_t at = find_holder(d, &other->wire);
 
-	return at == IDMAP_NONE ? NULL : d->holders[at];
+	return at == HASH_NONE ? NULL : d->holders[at];
 }
 
 static void
@@ -212,11 +212,11 @@ note_needed(struct dict *d, const struct wire_batch *b, bool full)
 	}
 	for (size_t i = 0; i < b->record_count; i++) {
 		const struct wire_record *r = &b->records[i];
-		struct dict_device *device = d->devices[idmap_get(&d->device_by_id, r->device)];
+		struct dict_device *device = d->devices[hash_get(&d->device_by_id, r->device)];
 
 		device->needed = device->gpu->needed = true;
 		if (r->holder)
-			d->holders[idmap_get(&d->holder_by_id, r->holder)]->needed = true;
+			d->holders[hash_get(&d->holder_by_id, r->holder)]->needed = true;
 	}
 }
 
@@ -283,11 +283,11 @@ dict_sweep(struct dict *d)
 		d->holders[i]->marked = false;
 	if (d->device_count + d->holder_count == before)
 		return;
-	idmap_clear(&d->device_by_id);
-	idmap_clear(&d->holder_by_id);
-	idmap_clear(&d->holder_by_source); /* found again by content */
+	hash_clear(&d->device_by_id);
+	hash_clear(&d->holder_by_id);
+	hash_clear(&d->holder_by_source); /* found again by content */
 	for (size_t i = 0; i < d->device_count; i++)
-		idmap_put(&d->device_by_id, d->devices[i]->wire.id, i);
+		hash_put(&d->device_by_id, d->devices[i]->wire.id, i);
 	for (size_t i = 0; i < d->holder_count; i++)
-		idmap_put(&d->holder_by_id, d->holders[i]->wire.id, i);
+		hash_put(&d->holder_by_id, d->holders[i]->wire.id, i);
 }

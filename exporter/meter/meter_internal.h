@@ -11,7 +11,7 @@
 #ifndef TOLLGATE_METER_INTERNAL_H
 #define TOLLGATE_METER_INTERNAL_H
 
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 #include "exporter/meter/meter.h"
 
 #define PPM INT64_C(1000000)
@@ -42,8 +42,8 @@ struct dict {
 	size_t device_count;
 	struct dict_holder **holders;
 	size_t holder_count;
-	struct idmap device_by_id, holder_by_id;
-	struct idmap holder_by_source; /* from the identity cache's id to the position here */
+	struct hash device_by_id, holder_by_id;
+	struct hash holder_by_source; /* from the identity cache's id to the position here */
 	uint32_t last_device_id, last_holder_id;
 };
 
@@ -238,7 +238,7 @@ struct totals {
 	struct meter_total *list;
 	struct total_key *keys; /* beside the list */
 	size_t count, cap;
-	struct idmap by_pair;
+	struct hash by_pair;
 	struct meter_process_total *processes; /* of the last tick, in its order */
 	size_t process_count, process_cap;
 	/* of the last tick and of the one before it, by GPU, device and holder */

@@ -9,7 +9,7 @@ totals_fini(struct totals *t)
 	mem_free(t->processes);
 	mem_free(t->intruders);
 	mem_free(t->before);
-	idmap_fini(&t->by_pair);
+	hash_fini(&t->by_pair);
 	*t = (struct totals){0};
 }
 
@@ -25,9 +25,9 @@ static struct meter_total *
 total_of(struct totals *t, const struct plan_entry *e)
 {
 	uint64_t pair = pair_of(e->device, e->holder);
-	size_t at = idmap_get(&t->by_pair, pair);
+	size_t at = hash_get(&t->by_pair, pair);
 
-	if (at != IDMAP_NONE)
+	if (at != HASH_NONE)
 		return &t->list[at];
 	if (t->count == t->cap) {
 		t->cap = t->cap ? t->cap * 2 : 16;
@@ -39,7 +39,7 @@ total_of(struct totals *t, const struct plan_entry *e)
 	                                   .device = &e->device->wire,
 	                                   .gpu = &e->device->gpu->wire};
 	t->keys[at] = (struct total_key){.pair = pair};
-	idmap_put(&t->by_pair, pair, at);
+	hash_put(&t->by_pair, pair, at);
 	return &t->list[at];
 }
 
@@ -56,9 +56,9 @@ totals_add(struct totals *t, const struct plan_entry *cut)
 static void
 note_there(struct totals *t, const struct dict_device *device, const struct dict_holder *holder)
 {
-	size_t at = idmap_get(&t->by_pair, pair_of(device, holder));
+	size_t at = hash_get(&t->by_pair, pair_of(device, holder));
 
-	if (at != IDMAP_NONE)
+	if (at != HASH_NONE)
 		t->keys[at].there = true;
 }
 
@@ -76,9 +76,9 @@ drop_totals(struct totals *t)
 	if (kept == t->count)
 		return;
 	t->count = kept;
-	idmap_clear(&t->by_pair);
+	hash_clear(&t->by_pair);
 	for (size_t i = 0; i < kept; i++)
-		idmap_put(&t->by_pair, t->keys[i].pair, i);
+		hash_put(&t->by_pair, t->keys[i].pair, i);
 }
 
 void
@@ -89,10 +89,10 @@ totals_carry(struct totals *t, const struct dict *dict, const struct totals *bef
 	for (size_t i = 0; i < before->count; i++) {
 		const struct meter_total *total = &before->list[i];
 		struct plan_entry same = {
-			.device = dict_twin_device(dict,
-		                                   from->devices[idmap_get(&from->device_by_id, total->device->id)]),
+			.device =
+				dict_twin_device(dict, from->devices[hash_get(&from->device_by_id, total->device->id)]),
 			.holder = dict_twin_holder(dict,
-		                                   from->holders[idmap_get(&from->holder_by_id, total->holder->id)])};
+		                                   from->holders[hash_get(&from->holder_by_id, total->holder->id)])};
 		struct meter_total *to;
 
 		if (!same.device || !same.holder)

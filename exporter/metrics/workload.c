@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 #include "common/base/thread.h"
 #include "common/base/time.h"
 #include "exporter/identity/identity_proc.h"
@@ -56,7 +56,7 @@ struct workload {
 	bool has_thread, stop, hurry, busy, orphaned;
 	struct followed *followed;
 	size_t count, beyond; /* beyond: workloads over WORKLOADS_MAX */
-	struct idmap by_id;
+	struct hash by_id;
 	uint64_t ticks;
 	struct workload_stats stats;
 	struct workload_row *rows; /* of the tick's thread */
@@ -67,7 +67,7 @@ struct workload {
 	struct workload_mounts mounts;
 	struct open_cgroup *opened;
 	size_t opened_count;
-	struct idmap opened_by_id;
+	struct hash opened_by_id;
 	struct result *results;
 	size_t result_count;
 };
@@ -101,8 +101,8 @@ destroy(struct workload *w)
 			workload_cgroup_close(&w->mounts, &w->opened[i].cgroup);
 	workload_mounts_fini(&w->mounts);
 	proc_fini(&w->proc);
-	idmap_fini(&w->by_id);
-	idmap_fini(&w->opened_by_id);
+	hash_fini(&w->by_id);
+	hash_fini(&w->opened_by_id);
 	buf_fini(&w->labels);
 	mem_free(w->followed);
 	mem_free(w->rows);
@@ -155,7 +155,7 @@ follow(struct workload *w, const struct wire_holder *h)
 {
 	size_t at;
 
-	if (idmap_find(&w->by_id, h->id, &at))
+	if (hash_find(&w->by_id, h->id, &at))
 		return &w->followed[at];
 	if (w->count == WORKLOADS_MAX) {
 		w->beyond++;
@@ -167,7 +167,7 @@ follow(struct workload *w, const struct wire_holder *h)
 	                                    .read_boot_ns = ABSENT};
 	snprintf(w->followed[at].wanted.pod_uid, sizeof(w->followed[at].wanted.pod_uid), "%s", h->pod_uid);
 	snprintf(w->followed[at].wanted.slurm_job, sizeof(w->followed[at].wanted.slurm_job), "%s", h->slurm_job);
-	idmap_put(&w->by_id, h->id, at);
+	hash_put(&w->by_id, h->id, at);
 	return &w->followed[at];
 }
 
@@ -208,9 +208,9 @@ forget_gone(struct workload *w)
 	if (kept == w->count)
 		return false;
 	w->count = kept;
-	idmap_clear(&w->by_id);
+	hash_clear(&w->by_id);
 	for (size_t i = 0; i < kept; i++)
-		idmap_put(&w->by_id, w->followed[i].wanted.id, i);
+		hash_put(&w->by_id, w->followed[i].wanted.id, i);
 	return true;
 }
 
@@ -218,13 +218,13 @@ forget_gone(struct workload *w)
 static void
 choose_shown(struct workload *w)
 {
-	struct idmap labels = {0};
+	struct hash labels = {0};
 
 	for (size_t i = 0; i < w->count; i++) {
-		w->followed[i].shown = idmap_get(&labels, w->followed[i].labels) == IDMAP_NONE;
-		idmap_put(&labels, w->followed[i].labels, i);
+		w->followed[i].shown = hash_get(&labels, w->followed[i].labels) == HASH_NONE;
+		hash_put(&labels, w->followed[i].labels, i);
 	}
-	idmap_fini(&labels);
+	hash_fini(&labels);
 }
 
 static bool
@@ -302,25 +302,25 @@ collect(struct workload *w, int64_t boot_ns, bool all)
 static void
 close_dropped(struct workload *w, bool all)
 {
-	struct idmap current = {0};
+	struct hash current = {0};
 	size_t kept = 0;
 
 	for (size_t i = 0; all && i < w->result_count; i++)
-		idmap_put(&current, w->results[i].wanted.id, i);
-	idmap_clear(&w->opened_by_id);
+		hash_put(&current, w->results[i].wanted.id, i);
+	hash_clear(&w->opened_by_id);
 	for (size_t i = 0; i < w->opened_count; i++) {
 		struct open_cgroup *h = &w->opened[i];
 
-		if (all && idmap_get(&current, h->id) == IDMAP_NONE) {
+		if (all && hash_get(&current, h->id) == HASH_NONE) {
 			if (h->open)
 				workload_cgroup_close(&w->mounts, &h->cgroup);
 			continue;
 		}
 		w->opened[kept] = *h;
-		idmap_put(&w->opened_by_id, h->id, kept++);
+		hash_put(&w->opened_by_id, h->id, kept++);
 	}
 	w->opened_count = kept;
-	idmap_fini(&current);
+	hash_fini(&current);
 }
 
 /* NULL: too many until the next round of all. */
@@ -329,13 +329,13 @@ open_cgroup_of(struct workload *w, uint32_t id)
 {
 	size_t at;
 
-	if (idmap_find(&w->opened_by_id, id, &at))
+	if (hash_find(&w->opened_by_id, id, &at))
 		return &w->opened[at];
 	if (w->opened_count == WORKLOADS_MAX)
 		return NULL;
 	at = w->opened_count++;
 	w->opened[at] = (struct open_cgroup){.id = id};
-	idmap_put(&w->opened_by_id, id, at);
+	hash_put(&w->opened_by_id, id, at);
 	return &w->opened[at];
 }
 
@@ -389,7 +389,7 @@ store(struct workload *w, const struct result *r, int64_t boot_ns)
 	struct followed *f;
 	size_t at;
 
-	if (!idmap_find(&w->by_id, r->wanted.id, &at))
+	if (!hash_find(&w->by_id, r->wanted.id, &at))
 		return;
 	f = &w->followed[at];
 	if (r->known) {

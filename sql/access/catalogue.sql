@@ -1,4 +1,4 @@
--- What the schema is, by the catalogue of the database: a row for each object, sorted by kind and name. expected.txt has the same of a fresh ledger.
+-- The schema by the catalogue of the database: a row for each object, sorted by kind and name. expected.txt has the same of a fresh ledger.
 -- Asked with search_path = pg_catalog, so that every other name comes with its schema.
 --
 --  kind, name   what it is called. Roles are called by what they are here, whatever their names: owner, daemon, rollup

@@ -1,4 +1,4 @@
--- What each login may do. tollgate.daemon_role and tollgate.rollup_role name the roles.
+-- The rights of each login. tollgate.daemon_role and tollgate.rollup_role name the roles.
 --
 -- Rules, in order:
 --  1. nobody has any right that is not given here

@@ -8,7 +8,7 @@ BEGIN
 	EXECUTE format('GRANT CREATE ON DATABASE %I TO %I', current_database(), owner);
 	EXECUTE format('CREATE SCHEMA IF NOT EXISTS tollgate AUTHORIZATION %I', owner);
 	EXECUTE format('ALTER SCHEMA tollgate OWNER TO %I', owner);
-	-- Of a schema that somebody else has made. What belongs to an extension or to a column stays with that.
+	-- A schema that somebody else has made gets the owner too, but for objects of an extension and sequences of a column.
 	FOR r IN
 		SELECT format('ALTER %s %s OWNER TO %I', CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass, owner) AS sql
 		FROM pg_class c WHERE c.relnamespace = 'tollgate'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S') AND c.relowner <> owner::regrole

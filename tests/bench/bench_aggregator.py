@@ -9,7 +9,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 from tests.bench.bench_http import Server, emit, in_turns
-from tests.support import stack
+from tests.support.daemons import stack
 
 CONNECTIONS = 5000
 RATE_S = 2

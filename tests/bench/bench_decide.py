@@ -10,7 +10,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 from tests.bench.bench_http import emit
-from tests.support import quotalog, stack
+from tests.support.daemons import stack
+from tests.support.quota import quotalog
 
 ROUNDS = 3
 QUIET_S = 6

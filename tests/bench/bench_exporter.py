@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from tests.support import stack
+from tests.support.daemons import stack
 
 WARM_UP_S = 5
 MEASURED_S = 20

@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, ROOT)
 
 from tests.bench.bench_http import emit  # noqa: E402
-from tests.support.fleetrun import Fleet, resident_thirds  # noqa: E402
+from tests.support.fleet.fleetrun import Fleet, resident_thirds  # noqa: E402
 
 NODES, STEP_S = 1000, 10
 STEPS = int(os.environ.get("TOLLGATE_BENCH_STEPS") or 12)

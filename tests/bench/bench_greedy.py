@@ -23,8 +23,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, ROOT)
 
 from tests.bench.bench_http import emit  # noqa: E402
-from tests.support import quotalog, stack  # noqa: E402
-from tests.support.fleetrun import Fleet, resident_kib  # noqa: E402
+from tests.support.daemons import stack  # noqa: E402
+from tests.support.fleet.fleetrun import Fleet, resident_kib  # noqa: E402
+from tests.support.quota import quotalog  # noqa: E402
 
 ROUNDS = int(os.environ.get("TOLLGATE_BENCH_ROUNDS") or 3)
 SECONDS = int(os.environ.get("TOLLGATE_BENCH_SECONDS") or 15)

@@ -16,7 +16,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from tests.support import stack
+from tests.support.daemons import stack
 
 BENCH = os.path.join(stack.BUILD, "bench")
 ROUNDS = 3

@@ -10,7 +10,7 @@
 
 #include "common/base/time.h"
 #include "exporter/identity/alloc.h"
-#include "tests/support/bench.h"
+#include "tests/support/harness/bench.h"
 
 enum { PROCESSES = 168, ROUNDS = 201 };
 #define LIMIT_NS (300 * NS_PER_US)

@@ -17,8 +17,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, ROOT)
 
 from tests.bench.bench_http import emit  # noqa: E402
-from tests.support import stack  # noqa: E402
-from tests.support.fleetrun import Fleet, resident_thirds, server_cpu  # noqa: E402
+from tests.support.daemons import stack  # noqa: E402
+from tests.support.fleet.fleetrun import Fleet, resident_thirds, server_cpu  # noqa: E402
 
 NODES = 60
 ROUNDS = 3

@@ -16,9 +16,9 @@ sys.path.insert(0, ROOT)
 
 from tests.bench.bench_http import emit  # noqa: E402
 from tests.bench.bench_ingest import spent  # noqa: E402
-from tests.support import pg  # noqa: E402
-from tests.support.fleet import HOUR, MINUTE, NS  # noqa: E402
-from tests.support.ledger import BUILD, Ledger  # noqa: E402
+from tests.support.daemons import pg  # noqa: E402
+from tests.support.fleet.fleet import HOUR, MINUTE, NS  # noqa: E402
+from tests.support.store.ledger import BUILD, Ledger  # noqa: E402
 
 START = 1_796_083_200 * NS  # 2026-12-01T00:00Z
 NODES, GPUS, HOLDERS, CUTS = 50, 8, 21, 6

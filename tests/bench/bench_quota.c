@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "aggregator/core/quota/engine/quota.h"
-#include "tests/support/bench.h"
+#include "tests/support/harness/bench.h"
 
 #define TENANTS 100
 #define WORKSPACES 1000

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "exporter/metrics/metrics_render.h"
-#include "tests/support/bench.h"
-#include "tests/support/pagegen.h"
+#include "tests/support/harness/bench.h"
+#include "tests/support/exporter/pagegen.h"
 
 #define TICKS 4
 

@@ -21,7 +21,7 @@ sys.path.insert(0, ROOT)
 
 from tests.bench.bench_http import emit  # noqa: E402
 from tests.bench.bench_ingest import server_cpu, spent  # noqa: E402
-from tests.support.stack import Stack  # noqa: E402
+from tests.support.daemons.stack import Stack  # noqa: E402
 
 TENANTS = int(os.environ.get("TOLLGATE_BENCH_TENANTS", "1000"))
 WORKSPACES, SKUS, DAYS, GROWTH = 5, 20, 31, 25

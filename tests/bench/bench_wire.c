@@ -5,8 +5,8 @@
  * tenth of that: four times as much for decoding leaves half of it to the rest. */
 #include "common/base/gz.h"
 #include "common/wire/wire.h"
-#include "tests/support/bench.h"
-#include "tests/support/wiregen.h"
+#include "tests/support/harness/bench.h"
+#include "tests/support/wire/wiregen.h"
 
 #include <stdio.h>
 #include <stdlib.h>

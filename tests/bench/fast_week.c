@@ -9,8 +9,8 @@
 
 #include "common/wire/frame.h"
 #include "common/base/time.h"
-#include "tests/support/fastnode.h"
-#include "tests/support/spooldir.h"
+#include "tests/support/exporter/fastnode.h"
+#include "tests/support/exporter/spooldir.h"
 
 #define GPUS 8
 #define INSTANCES 7

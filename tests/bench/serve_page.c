@@ -10,7 +10,7 @@
 
 #include "common/base/time.h"
 #include "exporter/web.h"
-#include "tests/support/pagegen.h"
+#include "tests/support/exporter/pagegen.h"
 
 static size_t
 series_now(struct metrics *m)

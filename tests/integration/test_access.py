@@ -9,7 +9,7 @@ import json
 import subprocess
 import unittest
 
-from tests.support.stack import Stack, program
+from tests.support.daemons.stack import Stack, program
 
 POLICY = """
 version: 1

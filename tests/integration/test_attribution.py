@@ -5,9 +5,9 @@
 import hashlib
 import unittest
 
-from tests.support import pg
-from tests.support.fleet import HOUR, MINUTE, NS
-from tests.support.ledger import Ledger
+from tests.support.daemons import pg
+from tests.support.fleet.fleet import HOUR, MINUTE, NS
+from tests.support.store.ledger import Ledger
 
 START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
 POD = {"ns": "shared", "pod": "p", "pod_uid": "u-1", "container": "c"}

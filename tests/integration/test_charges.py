@@ -8,9 +8,9 @@ import unittest
 from decimal import Decimal
 
 from tests.integration.test_store import POLICY, START, Base, seed
-from tests.support import chargeref
-from tests.support.fleet import DOWN, EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, STRANDED, UNALLOCATED, UNITS, UNKNOWN, Fleet
-from tests.support.ledger import Ledger
+from tests.support.billing import chargeref
+from tests.support.fleet.fleet import DOWN, EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, STRANDED, UNALLOCATED, UNITS, UNKNOWN, Fleet
+from tests.support.store.ledger import Ledger
 
 MODEL = "H100-80GB"
 

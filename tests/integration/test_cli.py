@@ -8,7 +8,7 @@ import os
 import subprocess
 import unittest
 
-from tests.support.stack import ROOT, Stack, free_port, program
+from tests.support.daemons.stack import ROOT, Stack, free_port, program
 
 POLICY = """version: 1
 cluster: test

@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from tests.support.stack import WAIT_S, Stack, free_port, program, wait_for
+from tests.support.daemons.stack import WAIT_S, Stack, free_port, program, wait_for
 
 HOST_PID_NAMESPACE = "pid:[4026531836]"
 POLICY = """

@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 
-from tests.support.stack import WAIT_S, program
+from tests.support.daemons.stack import WAIT_S, program
 
 PAGES = {"tollgate.1": ("tollgate", "--man"), "tollgate-exporter.8": ("tollgate-exporter", "--print-man"),
          "tollgate-aggregator.8": ("tollgate-aggregator", "--print-man")}  # fmt: skip

@@ -19,9 +19,9 @@ import yaml
 from tests.integration import test_sums
 from tests.integration.test_live import gpu, status
 from tests.integration.test_sums import CLOSED, END, MONTH, START, rfc3339
-from tests.support.fleet import HOUR, MINUTE, NS
-from tests.support.ledger import frames
-from tests.support.stack import ROOT, Stack, program, wait_for
+from tests.support.daemons.stack import ROOT, Stack, program, wait_for
+from tests.support.fleet.fleet import HOUR, MINUTE, NS
+from tests.support.store.ledger import frames
 
 SCENARIO = """
 version: 1

@@ -7,8 +7,8 @@ import time
 import unittest
 from decimal import Decimal
 
-from tests.support.stack import Stack, wait_for
-from tests.support.segments import frames_of
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.exporter.segments import frames_of
 
 POLICY = """
 version: 1

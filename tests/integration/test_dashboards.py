@@ -7,8 +7,8 @@ import re
 import subprocess
 import unittest
 
-from tests.support import stack
-from tests.support.prometheus import Prometheus
+from tests.support.daemons import stack
+from tests.support.daemons.prometheus import Prometheus
 
 HERE = os.path.join(stack.ROOT, "dashboards")
 DEMO = os.path.join(stack.ROOT, "deploy", "demo")

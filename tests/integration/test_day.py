@@ -1,5 +1,5 @@
-"""The simulated day (tests/support/day.h) in a real ledger, after an aggregator that was gone for all of it: what the spool says is what PostgreSQL
-says, to the unit-nanosecond, and the seams of kills and clock steps are unknown and clock_adjust, exactly. tests/unit/test_day.c compares the
+"""The simulated day (tests/support/exporter/day.h) in a real ledger, after an aggregator that was gone for all of it: what the spool says is what PostgreSQL
+says, to the unit-nanosecond, and the seams of kills and clock steps are unknown and clock_adjust, exactly. tests/unit/exporter/test_day.c compares the
 spool with the truth of the scenario."""
 
 import json
@@ -9,7 +9,7 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.support.stack import ROOT, Stack, program, query
+from tests.support.daemons.stack import ROOT, Stack, program, query
 
 HOURS = 24
 UNITS = 5040

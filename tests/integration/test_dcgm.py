@@ -6,7 +6,7 @@ import subprocess
 import unittest
 from decimal import Decimal
 
-from tests.support.stack import BUILD, Stack, program, query, request, wait_for
+from tests.support.daemons.stack import BUILD, Stack, program, query, request, wait_for
 
 POLICY = """
 version: 1

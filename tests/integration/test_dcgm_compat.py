@@ -1,5 +1,5 @@
 """--compat=dcgm against what dcgm-exporter would write for the same node: its whole default list, line by line, with every deliberate
-difference in one table (tests/support/dcgm_expected.py) and in exporter/README.md."""
+difference in one table (tests/support/exporter/dcgm_expected.py) and in exporter/README.md."""
 
 import difflib
 import http.server
@@ -12,9 +12,9 @@ import tempfile
 import threading
 import unittest
 
-from tests.support import dcgm_expected as expected
-from tests.support import stack
-from tests.support.kubelet import Kubelet, pod
+from tests.support.daemons import stack
+from tests.support.exporter import dcgm_expected as expected
+from tests.support.scheduler.kubelet import Kubelet, pod
 
 MIB = 1 << 20
 HOPPER, AMPERE = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"

@@ -8,10 +8,10 @@ import time
 import unittest
 
 from tests.integration.test_decisions import OPTIONS, SIZES, free_units
-from tests.support import ledger
-from tests.support.locked import Session
-from tests.support.quotanodes import MODEL, SHORT, Nodes
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.quota.quotanodes import MODEL, SHORT, Nodes
+from tests.support.store import ledger
+from tests.support.store.locked import Session
 
 POLICY = f"""
 version: 1

@@ -13,11 +13,11 @@ import urllib.error
 from http.client import HTTPException
 
 from tests.integration.test_store import seed
-from tests.support import quotalog
-from tests.support.clock import Clock
-from tests.support.quotanodes import SHORT, Nodes
-from tests.support.stack import Stack, request, wait_for
-from tests.support.target import Target
+from tests.support.daemons.clock import Clock
+from tests.support.daemons.stack import Stack, request, wait_for
+from tests.support.daemons.target import Target
+from tests.support.quota import quotalog
+from tests.support.quota.quotanodes import SHORT, Nodes
 
 POLICY = f"""
 version: 1
@@ -171,6 +171,7 @@ class Decisions(unittest.TestCase):
         for r in orders:
             self.assertEqual(self.post(f"/v1/reclaims/{r['id']}/ack").json()["lease"]["reclaim"], "draining")
         wait_for("orders that are overdue", lambda: all(r["state"] == "overdue" for r in self.stack.get("/v1/reclaims").json()["reclaims"]))
+        self.assertEqual([r["due_in_seconds"] <= 0 for r in self.stack.get("/v1/reclaims").json()["reclaims"]], [True, True])
         self.assertEqual(self.post(f"/v1/reclaims/{orders[0]['id']}/enforce").json()["lease"]["reclaim"], "enforced")
         self.done("loan2", "loan3")
         waiter.join()

@@ -8,8 +8,8 @@ import unittest
 from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_units
 from tests.integration.test_quota_loop import holder
 from tests.integration.test_quota_simulate import simulate
-from tests.support.quotanodes import SHORT, Nodes
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.quota.quotanodes import SHORT, Nodes
 
 
 def flat(text):

@@ -1,6 +1,6 @@
 """Units, Kubernetes manifests and the container recipe against the programs: options, ports, paths, and how little they may do.
 
-No cluster, no container builder and no systemd runs here: manifests are held against a schema of our own (tests/support/k8s.py), the
+No cluster, no container builder and no systemd runs here: manifests are held against a schema of our own (tests/support/scheduler/k8s.py), the
 recipe's last stage is made in a folder and entered with chroot, and units are judged by systemd-analyze."""
 
 import copy
@@ -13,8 +13,9 @@ import subprocess
 import tempfile
 import unittest
 
-from tests.support import k8s, pg
-from tests.support.stack import BUILD, ROOT, WAIT_S, Process, Stack, answers, free_port, program, request, wait_for
+from tests.support.daemons import pg
+from tests.support.daemons.stack import BUILD, ROOT, WAIT_S, Process, Stack, answers, free_port, program, request, wait_for
+from tests.support.scheduler import k8s
 
 try:
     import yaml
@@ -341,7 +342,7 @@ class Least(unittest.TestCase):
     @unittest.skipUnless(os.geteuid() == 0, "dropping root's capabilities needs root")
     @unittest.skipUnless(shutil.which("setpriv"), "setpriv is not installed")
     def test_an_exporter_without_a_capability_meters_and_hears_the_kubelet(self):
-        from tests.support.kubelet import Kubelet, pod
+        from tests.support.scheduler.kubelet import Kubelet, pod
 
         folder = self.enterContext(tempfile.TemporaryDirectory(prefix="tollgate-least-"))
         for name, mode in (("kubelet", 0o750), ("proc", 0o755), ("pods", 0o755), ("state", 0o755)):

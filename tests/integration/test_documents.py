@@ -16,9 +16,10 @@ import unittest
 import zoneinfo
 from decimal import Decimal
 
-from tests.support import csv_check, focus_check, ledger
-from tests.support.fleet import EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS
-from tests.support.stack import ROOT, Stack, program, wait_for
+from tests.support.billing import csv_check, focus_check
+from tests.support.daemons.stack import ROOT, Stack, program, wait_for
+from tests.support.fleet.fleet import EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS
+from tests.support.store import ledger
 
 FIRST = datetime.datetime.now(datetime.timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 START = (int(FIRST.timestamp()) - 50 * 3600) * NS  # in the month before this one, over three days of it

@@ -14,7 +14,7 @@ import re
 import threading
 import unittest
 
-from tests.support import stack
+from tests.support.daemons import stack
 
 POLICY = """
 version: 1

@@ -5,7 +5,7 @@
 import json
 import unittest
 
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons.stack import Stack, wait_for
 
 POLICY = """
 version: 1

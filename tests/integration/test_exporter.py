@@ -16,8 +16,10 @@ import tempfile
 import unittest
 import unittest.mock
 
-from tests.support import segments, stack, wire
-from tests.support.prometheus import Prometheus
+from tests.support.daemons import stack
+from tests.support.daemons.prometheus import Prometheus
+from tests.support.exporter import segments
+from tests.support.wire import wire
 
 UNITS = 5040
 UNKNOWN = 5  # the state's number in common/wire/WIRE.md

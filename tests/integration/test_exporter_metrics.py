@@ -11,8 +11,8 @@ import tempfile
 import unittest
 from unittest import mock
 
-from tests.support import stack
-from tests.support.prometheus import Prometheus
+from tests.support.daemons import stack
+from tests.support.daemons.prometheus import Prometheus
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 GOLDEN = os.path.join(stack.ROOT, "tests", "golden", "exporter.metrics")

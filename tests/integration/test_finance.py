@@ -8,9 +8,9 @@ import re
 import unittest
 from decimal import Decimal
 
-from tests.support import ledger
-from tests.support.fleet import DOWN, EXCLUSIVE, H100, HELD, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.fleet.fleet import DOWN, EXCLUSIVE, H100, HELD, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS
+from tests.support.store import ledger
 
 POLICY = """
 version: 1
@@ -273,7 +273,8 @@ def stream(node, boot, epoch, gpus, skip=0):
 
 
 class Refunds(unittest.TestCase):
-    """A job of two GPUs of which one is lost, one that an error ends on a sound GPU, one whose node is gone; and those that just ended."""
+    """A job of two GPUs of which one is lost, one that an error ends on a sound GPU, one whose node is gone; those that just ended; one that loses its
+    GPU twice, and one that had left its GPU for an hour before."""
 
     N1 = [
         [(80 * MINUTE, "acme/job-a"), (240 * MINUTE, DOWN)],
@@ -283,13 +284,17 @@ class Refunds(unittest.TestCase):
     ]
     GONE = [[(90 * MINUTE, "globex/job-d"), (180 * MINUTE, UNALLOCATED), (240 * MINUTE, UNALLOCATED)]]
     RESTARTED = [[(90 * MINUTE, "globex/job-e"), (120 * MINUTE, UNALLOCATED), (240 * MINUTE, UNALLOCATED)]]
+    AGAIN = [
+        [(70 * MINUTE, "acme/job-f"), (90 * MINUTE, DOWN), (190 * MINUTE, "acme/job-f"), (240 * MINUTE, DOWN)],
+        [(50 * MINUTE, "acme/job-g"), (130 * MINUTE, UNALLOCATED), (150 * MINUTE, "acme/job-g"), (240 * MINUTE, DOWN)],
+    ]
     XIDS = {0: (79, 80 * MINUTE - 2 * NS), 2: (31, 120 * MINUTE - NS), 3: (94, 130 * MINUTE - 30 * NS)}
 
     @classmethod
     def setUpClass(cls):
         cls.s = s = cls.enterClassContext(Stack(zone="Europe/Berlin", options=["--rollup-interval", "100ms"]))
         prices = 'prices: {version: "1", currency: EUR, items: [{class: on-demand, price: "3.00"}]}'
-        nodes = "nodes: [{name: n1, shared: true}, {name: n2, shared: true}, {name: n3, shared: true}]"
+        nodes = "nodes: [{name: n1, shared: true}, {name: n2, shared: true}, {name: n3, shared: true}, {name: n4, shared: true}]"
         policy = POLICY.replace("nodes: [{name: n1, shared: true}]", nodes).replace("cluster: test\n", f"cluster: test\neffective: {BEFORE:%Y-%m-%d}T00:00:00Z\n")
         s.apply(policy.replace('prices: {version: "1", currency: EUR, items: [{price: "1.00"}]}', prices))
         for role in ("acme", "globex"):
@@ -302,6 +307,7 @@ class Refunds(unittest.TestCase):
             ("n1", [stream("n1", "a1", 1, cls.N1)]),
             ("n2", [stream("n2", "a2", 1, until(cls.GONE, 90 * MINUTE)), stream("n2", "b2", 2, cls.GONE, 180 * MINUTE)]),
             ("n3", [stream("n3", "a3", 1, until(cls.RESTARTED, 90 * MINUTE)), stream("n3", "a3", 2, cls.RESTARTED, 120 * MINUTE)]),
+            ("n4", [stream("n4", "a4", 1, cls.AGAIN)]),
         ):
             s.token(node, role="node", node=node)
             for batch in streams:
@@ -325,19 +331,22 @@ class Refunds(unittest.TestCase):
         self.assertEqual(
             found,
             [
+                ("acme", "job-f", "GPU-n4-0", "gpu-down", "", "GPU-n4-0", "1.666666667", "5.00", "EUR"),  # its hours 0 and 1
                 ("acme", "job-a", "GPU-n1-0", "gpu-down", "79", "GPU-n1-0", "1.333333333", "4.00", "EUR"),
                 ("acme", "job-a", "GPU-n1-1", "gpu-down", "79", "GPU-n1-0", "1.350000000", "4.05", "EUR"),
+                ("acme", "job-g", "GPU-n4-1", "gpu-down", "", "GPU-n4-1", "0.333333333", "1.00", "EUR"),  # since it was back
+                ("acme", "job-f", "GPU-n4-0", "gpu-down", "", "GPU-n4-0", "1.166666667", "3.50", "EUR"),  # its hours 2 and 3
                 ("globex", "job-d", "GPU-n2-0", "node-silent", "", "GPU-n2-0", "1.500000000", "4.50", "EUR"),
                 ("globex", "job-c", "GPU-n1-3", "xid", "94", "GPU-n1-3", "1.666666667", "5.00", "EUR"),
             ],
         )
         moments = {r["gpu"]: (r["from"], r["until"]) for r in self.listed()}
-        for gpu, since, until in (("GPU-n1-0", 0, 80), ("GPU-n1-3", 30, 130)):
+        for gpu, since, until in (("GPU-n1-0", 0, 80), ("GPU-n1-3", 30, 130), ("GPU-n4-1", 130, 150), ("GPU-n4-0", 120, 190)):
             want = tuple(datetime.datetime.fromtimestamp((START + m * MINUTE) // NS, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") for m in (since, until))
             self.assertEqual(moments[gpu], want)
 
     def test_a_tenant_sees_its_own_and_the_table_is_the_list(self):
-        self.assertEqual({r["pod"] for r in self.listed("acme")}, {"job-a"})
+        self.assertEqual({r["pod"] for r in self.listed("acme")}, {"job-a", "job-f", "job-g"})
         self.assertEqual({r["pod"] for r in self.listed("globex")}, {"job-c", "job-d"})
         self.assertEqual(self.s.call("GET", f"/v1/refunds?month={LAST_MONTH}&tenant=globex", role="acme").status, 404)
         table = self.s.get(f"/v1/refunds?month={LAST_MONTH}&format=csv", "globex").body.decode()

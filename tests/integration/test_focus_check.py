@@ -5,8 +5,8 @@ import io
 import os
 import unittest
 
-from tests.support import focus_check
-from tests.support.stack import ROOT
+from tests.support.billing import focus_check
+from tests.support.daemons.stack import ROOT
 
 USAGE, PURCHASE, DIVIDED, CREDIT, UNUSED, COVERED = 0, 1, 2, 4, 5, 6
 DETAILS = '{"Elements":[{"AllocatedRatio":%s,"UsageUnit":"GPU-Hours","UsageQuantity":1}]}'

@@ -15,10 +15,10 @@ import tempfile
 import time
 import unittest
 
-from tests.support import wire
-from tests.support.kubelet import Kubelet, pod
-from tests.support.segments import frames_of
-from tests.support.stack import BUILD, ROOT, Process, answers, free_port, program, request, wait_for
+from tests.support.daemons.stack import BUILD, ROOT, Process, answers, free_port, program, request, wait_for
+from tests.support.exporter.segments import frames_of
+from tests.support.scheduler.kubelet import Kubelet, pod
+from tests.support.wire import wire
 
 # also: san
 
@@ -254,7 +254,7 @@ class Identity:
             f.write(str(SCENARIO).replace("'", '"'))
 
     def slurm(self, script, **more):
-        subprocess.run([os.path.join(ROOT, "deploy/slurm", script)], check=True, env={
+        subprocess.run([os.path.join(ROOT, "hooks/slurm", script)], check=True, env={
             **os.environ, "TOLLGATE_SLURM_DIR": self.host.path("slurm"), "SLURM_JOB_ID": JOB_ID, **more})
 
     def populate(self):

@@ -1,5 +1,5 @@
 """Bills of random ledgers against a computation of their own: nine worlds of two months in five zones and four currencies, fed through the daemon's door; every figure of CSV, JSON, FOCUS, pages,
-usage and metrics against tests/support/billoracle.py."""
+usage and metrics against tests/support/billing/billoracle.py."""
 
 import collections
 import copy
@@ -13,9 +13,11 @@ import time
 import unittest
 from decimal import Decimal
 
-from tests.support import billcheck, billoracle, billworld, focus_check, ledger, pg
-from tests.support.clock import Clock
-from tests.support.stack import Stack, wait_for
+from tests.support.billing import billcheck, billoracle, billworld, focus_check
+from tests.support.daemons import pg
+from tests.support.daemons.clock import Clock
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.store import ledger
 
 FORMATS = ("csv", "json", "focus.csv", "html")
 

@@ -14,10 +14,10 @@ import threading
 import time
 import unittest
 
-from tests.support import pg
-from tests.support.fleet import ALL_STATES, HOUR, MINUTE, NS, Fleet, truth
-from tests.support.ledger import BUILD, Ledger, each_frame, frames
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons import pg
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.fleet.fleet import ALL_STATES, HOUR, MINUTE, NS, Fleet, truth
+from tests.support.store.ledger import BUILD, Ledger, each_frame, frames
 
 START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
 POLICY = """

@@ -8,9 +8,9 @@ import threading
 import unittest
 
 from tests.integration.test_ingest_group import START, Base, batch
-from tests.support.fleet import HOUR, MINUTE
-from tests.support.locked import Session
-from tests.support.stack import wait_for
+from tests.support.daemons.stack import wait_for
+from tests.support.fleet.fleet import HOUR, MINUTE
+from tests.support.store.locked import Session
 
 H100 = "NVIDIA H100 80GB HBM3"
 POLICY = "version: 1\ncluster: test\neffective: 2026-11-30T20:00:00Z\nnodes:\n"

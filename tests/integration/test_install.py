@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-from tests.support.stack import BUILD
+from tests.support.daemons.stack import BUILD
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PREFIX = "/opt/tollgate"

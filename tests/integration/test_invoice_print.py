@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from tests.support.stack import ROOT
+from tests.support.daemons.stack import ROOT
 
 CHROMIUM = shutil.which("chromium")
 PDFINFO, PDFTOTEXT = shutil.which("pdfinfo"), shutil.which("pdftotext")
@@ -66,7 +66,7 @@ class Printed(unittest.TestCase):
             self.assertIn(name, text)
 
     def test_pages_as_full_as_they_can_be_are_one_each(self):
-        """Long names, corrections, budgets, three currencies, more lines than there is room for; tests/unit/test_invoice_html.c makes them."""
+        """Long names, corrections, budgets, three currencies, more lines than there is room for; tests/unit/reports/test_invoice_html.c makes them."""
         with open(os.path.join(ROOT, "tests", "golden", "invoice-full.html"), encoding="utf-8") as f:
             document = f.read()
         pages, text = self.printed(document)

@@ -6,8 +6,8 @@ import unittest
 from tests.integration.test_days import DAY, settle
 from tests.integration.test_ingest_group import Replica, batch
 from tests.integration.test_store import ALWAYS, POLICY, START, Base, by_state, seed
-from tests.support.fleet import HOUR, MINUTE, NS, Fleet, truth
-from tests.support.ledger import StoreError
+from tests.support.fleet.fleet import HOUR, MINUTE, NS, Fleet, truth
+from tests.support.store.ledger import StoreError
 
 
 def of_another_node(fleet, name):

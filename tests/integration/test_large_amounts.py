@@ -8,9 +8,9 @@ import unittest
 from decimal import Decimal
 
 from tests.integration.test_sums import BEFORE, CLOSED, MONTH, START, ZONE, rfc3339
-from tests.support import csv_check, focus_check
-from tests.support.fleet import HOUR, NS
-from tests.support.stack import Stack, wait_for
+from tests.support.billing import csv_check, focus_check
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.fleet.fleet import HOUR, NS
 
 TRILLION = 10**12
 SKUS = 10_000

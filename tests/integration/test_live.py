@@ -2,12 +2,15 @@
 
 import gzip
 import json
+import os
+import tempfile
 import time
 import re
 import unittest
 
-from tests.support import ledger, stack
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons import stack
+from tests.support.daemons.stack import BUILD, Process, Stack, free_port, program, wait_for
+from tests.support.store import ledger
 
 POLICY = """
 version: 1
@@ -46,6 +49,38 @@ def batch(node, seq=1):
     records = [[i, i, 1, 1, 1, 5040, now, MINUTE, MINUTE, MINUTE // 2, 0, 0, 0, 1000, 60] for i in (1, 2)]
     return {"node": node, "boot_id": "00" * 16, "epoch": 100, "seq": seq, "flags": 1, "from_ns": now, "to_ns": now + MINUTE,
             "devices": devices, "holders": pods, "records": records}  # fmt: skip
+
+
+class AChangeOfAnAllocation(unittest.TestCase):
+    def test_is_told_at_once_by_an_exporter_that_would_be_silent_for_minutes(self):
+        s = self.enterContext(Stack())
+        s.apply(POLICY)
+        at = self.enterContext(tempfile.TemporaryDirectory(prefix="tollgate-live-"))
+        for sub in ("spool", "pods"):
+            os.mkdir(os.path.join(at, sub))
+        jobs = os.path.join(at, "jobs")  # as after a boot: the first prolog makes it
+        with open(os.path.join(at, "node.yaml"), "w", encoding="utf-8") as f:
+            f.write("{name: shared, gpus: [{model: NVIDIA H100 80GB HBM3, memory_mib: 81559, count: 2}]}\n")
+        argv = [program("tollgate-exporter"), "--node", "shared", "--listen", f"127.0.0.1:{free_port()}", "--sample-interval", "60s", "--interval", "60s",
+                "--status-interval", "10m", "--nvml-library", os.path.join(BUILD, "sim", "libnvidia-ml.so.1"), "--pods-root", os.path.join(at, "pods"),
+                "--slurm-map-dir", jobs, "--slurm-map-uid", str(os.geteuid()), "--spool-dir", os.path.join(at, "spool"),
+                "--aggregator-url", s.url, "--token-file", s.node_token("shared")]  # fmt: skip
+        os.mkdir(jobs, 0o755)
+        node = Process(argv, os.path.join(at, "log"), {"TOLLGATE_SIM_SCENARIO": os.path.join(at, "node.yaml")})
+        self.addCleanup(node.kill9)
+
+        def held():
+            rows = [r for r in s.get("/v1/status").json() if r["node"] == "shared"]
+            return [h["slurm_job"] for d in rows[0]["devices"] for h in d["holders"]] if rows else None
+
+        wait_for("the first status", lambda: held() == [], node)
+        for job in ("41", "42"):
+            with open(os.path.join(jobs, "." + job), "w", encoding="utf-8") as f:
+                f.write(f"job={job}\naccount=physics\ngpus={int(job) - 41}\n")
+            os.rename(f.name, os.path.join(jobs, job))
+            wait_for(f"the status with job {job}", lambda job=job: job in (held() or []), node)
+        os.remove(os.path.join(jobs, "41"))
+        wait_for("the status without job 41", lambda: held() == ["42"], node)
 
 
 class Live(unittest.TestCase):

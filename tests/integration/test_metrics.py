@@ -11,9 +11,10 @@ import unittest
 from fractions import Fraction
 
 from tests.integration.test_live import gpu, holder, status
-from tests.support import ledger, stack
-from tests.support.prometheus import Prometheus
-from tests.support.stack import WAIT_S, Stack, request, wait_for
+from tests.support.daemons import stack
+from tests.support.daemons.prometheus import Prometheus
+from tests.support.daemons.stack import WAIT_S, Stack, request, wait_for
+from tests.support.store import ledger
 
 POLICY = """
 version: 1

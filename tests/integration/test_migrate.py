@@ -5,8 +5,8 @@ import os
 import subprocess
 import unittest
 
-from tests.support import pg
-from tests.support.ledger import BUILD, ROOT, Ledger, StoreError
+from tests.support.daemons import pg
+from tests.support.store.ledger import BUILD, ROOT, Ledger, StoreError
 
 FILES = sorted(f for f in os.listdir(os.path.join(ROOT, "sql")) if f.endswith(".sql"))
 

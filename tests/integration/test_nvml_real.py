@@ -12,7 +12,7 @@ from glob import glob
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/support"))
+sys.path.insert(0, str(ROOT / "tests/support/harness"))
 sys.path.insert(0, str(ROOT / "tests/lint"))
 import abi  # noqa: E402
 import nvidia  # noqa: E402

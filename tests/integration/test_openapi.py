@@ -11,7 +11,8 @@ import time
 import unittest
 import urllib.parse
 
-from tests.support import ledger, stack
+from tests.support.daemons import stack
+from tests.support.store import ledger
 
 POLICY = """
 version: 1

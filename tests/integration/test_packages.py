@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
-from tests.support.stack import BUILD, ROOT
+from tests.support.daemons.stack import BUILD, ROOT
 
 NAMES = ("tollgate-aggregator", "tollgate-cli", "tollgate-exporter")
 CONTENTS = {

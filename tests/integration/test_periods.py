@@ -14,9 +14,10 @@ import unittest
 from decimal import Decimal
 
 from tests.integration.test_store import START, Base, seed
-from tests.support import csv_check, focus_check, stack
-from tests.support.fleet import HOUR, Fleet
-from tests.support.ledger import BUILD, StoreError
+from tests.support.billing import csv_check, focus_check
+from tests.support.daemons import stack
+from tests.support.fleet.fleet import HOUR, Fleet
+from tests.support.store.ledger import BUILD, StoreError
 
 DAY = 24 * HOUR
 LATER = START + 90 * DAY  # only for closing: nodes that are silent until then would be many hours

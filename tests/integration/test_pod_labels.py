@@ -4,8 +4,8 @@
 
 import unittest
 
-from tests.support import podlist
-from tests.support.stack import Stack, query, request, wait_for
+from tests.support.daemons.stack import Stack, query, request, wait_for
+from tests.support.scheduler import podlist
 
 UID = [f"{i}0000000-1111-2222-3333-444444444444" for i in range(3)]
 SCENARIO = {

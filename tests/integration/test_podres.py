@@ -9,8 +9,8 @@ import unittest
 
 import grpc
 
-from tests.support.kubelet import Kubelet, pod
-from tests.support.stack import program, wait_for
+from tests.support.daemons.stack import program, wait_for
+from tests.support.scheduler.kubelet import Kubelet, pod
 
 # also: san tsan
 

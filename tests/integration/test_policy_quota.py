@@ -10,10 +10,10 @@ import subprocess
 import time
 import unittest
 
-from tests.support import pg
-from tests.support.fleet import HOUR, MINUTE, NS
-from tests.support.ledger import BUILD, Ledger, StoreError
-from tests.support.stack import ROOT, Stack, program, wait_for
+from tests.support.daemons import pg
+from tests.support.daemons.stack import ROOT, Stack, program, wait_for
+from tests.support.fleet.fleet import HOUR, MINUTE, NS
+from tests.support.store.ledger import BUILD, Ledger, StoreError
 
 START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
 EXAMPLES = ["examples/two-nodes.yaml", "examples/slurm.yaml", "examples/showback.yaml", "demo/policy.yaml"]

@@ -8,10 +8,10 @@ import os
 import unittest
 from decimal import Decimal
 
-from tests.support import pg
-from tests.support.fleet import EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS
-from tests.support.ledger import Ledger, StoreError
-from tests.support.stack import Stack
+from tests.support.daemons import pg
+from tests.support.daemons.stack import Stack
+from tests.support.fleet.fleet import EXCLUSIVE, H100, HELD, HOUR, MEASURED, MINUTE, NONE, NS, UNALLOCATED, UNITS
+from tests.support.store.ledger import Ledger, StoreError
 
 START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
 

@@ -9,10 +9,10 @@ import unittest
 from tests.integration import test_store_ingest
 from tests.integration.test_store import POLICY, START, all_rows, seed
 from tests.integration.test_store_ingest import GPU, POD, batch, record
-from tests.support import pg
-from tests.support.fleet import HOUR, MINUTE, NS, Fleet
-from tests.support.ledger import Ledger, StoreError, frames
-from tests.support.stack import Stack
+from tests.support.daemons import pg
+from tests.support.daemons.stack import Stack
+from tests.support.fleet.fleet import HOUR, MINUTE, NS, Fleet
+from tests.support.store.ledger import Ledger, StoreError, frames
 
 SKEW = 31 * NS
 

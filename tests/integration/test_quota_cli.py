@@ -11,7 +11,7 @@ import time
 import unittest
 
 from tests.integration.test_live import gpu, status
-from tests.support.stack import Stack, program, wait_for
+from tests.support.daemons.stack import Stack, program, wait_for
 
 POLICY = """
 version: 1

@@ -4,10 +4,10 @@ import json
 import os
 import unittest
 
-from tests.support import quotalog
-from tests.support.clock import Clock
-from tests.support.quotanodes import SHORT, Nodes
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons.clock import Clock
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.quota import quotalog
+from tests.support.quota.quotanodes import SHORT, Nodes
 
 POLICY = f"""
 version: 1
@@ -56,6 +56,10 @@ class Clocks(unittest.TestCase):
         self.nodes.speak()
         return {r["lease"]: r["state"] for r in self.stack.get("/v1/reclaims").json()["reclaims"]}
 
+    def left(self):
+        """Seconds that each order leaves."""
+        return {r["lease"]: r["due_in_seconds"] for r in self.stack.get("/v1/reclaims").json()["reclaims"]}
+
     def told(self, what):
         """Whose notices of this kind are in the log."""
         return {n["id"] for row in quotalog.rows(self.stack) for n in json.loads(row[4])["notices"] if n["event"] == what}
@@ -83,6 +87,7 @@ class Clocks(unittest.TestCase):
         self.post("/v1/leases/loan0/confirm")
         self.assertEqual(self.ask("owner", "prod"), "waiting")
         (victim,) = self.orders()
+        self.assertTrue(0 < self.left()[victim] <= 600, self.left())
         before = self.events("{\"tick\":%")
         clock.set(DAY)
         self.nodes.speak()
@@ -91,6 +96,7 @@ class Clocks(unittest.TestCase):
         self.assertEqual([self.status(f"loan{i}") for i in range(4)], ["confirmed", "admitted", "admitted", "admitted"])
         wait_for("the order that was made", lambda: self.orders() == {victim: "ordered"}, s.aggregator)
         self.assertEqual([self.told(what) for what in ("lease expired", "lease suspect", "order overdue")], [set()] * 3)
+        self.assertTrue(0 < self.left()[victim] <= 600, f"a clock that is set leaves an order its time: {self.left()}")
         # and back: the book's time stands, what nodes say is of a time before it, and things end all the same
         clock.set(0)
         self.post(f"/v1/leases/{victim}/release")

@@ -4,9 +4,9 @@ import json
 import os
 import unittest
 
-from tests.support import quotalog
-from tests.support.quotanodes import SHORT, Nodes
-from tests.support.stack import Stack, request, wait_for
+from tests.support.daemons.stack import Stack, request, wait_for
+from tests.support.quota import quotalog
+from tests.support.quota.quotanodes import SHORT, Nodes
 
 POLICY = f"""
 version: 1

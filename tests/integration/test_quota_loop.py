@@ -4,9 +4,9 @@ import json
 import time
 import unittest
 
-from tests.support import ledger
-from tests.support.quotanodes import SHORT, Nodes
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.quota.quotanodes import SHORT, Nodes
+from tests.support.store import ledger
 
 POLICY = f"""
 version: 1

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from tests.support.stack import program
+from tests.support.daemons.stack import program
 
 
 def simulate(scenario, *options, check=True):

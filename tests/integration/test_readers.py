@@ -7,8 +7,8 @@ import os
 import random
 import unittest
 
-from tests.support.quotanodes import SHORT, Nodes
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.quota.quotanodes import SHORT, Nodes
 
 SEED = int(os.environ.get("TOLLGATE_PROP_SEED") or random.SystemRandom().randrange(1 << 32))
 CASES = int(os.environ.get("TOLLGATE_PROP_CASES") or 12)

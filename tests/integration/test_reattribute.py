@@ -7,9 +7,9 @@ import subprocess
 import unittest
 
 from tests.integration.test_store import START, all_rows, seed
-from tests.support import pg
-from tests.support.fleet import HOUR, MINUTE, Fleet
-from tests.support.ledger import Ledger, StoreError
+from tests.support.daemons import pg
+from tests.support.fleet.fleet import HOUR, MINUTE, Fleet
+from tests.support.store.ledger import Ledger, StoreError
 
 
 def policy(rng, effective):

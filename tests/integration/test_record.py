@@ -6,7 +6,7 @@ import stat
 import tempfile
 import unittest
 
-from tests.support import stack
+from tests.support.daemons import stack
 
 NODE = {
     "name": "recorded",

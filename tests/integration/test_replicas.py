@@ -12,11 +12,11 @@ import urllib.error
 from http.client import HTTPException
 
 from tests.integration.test_store import OWNER, POLICY, by_state, by_workspace, seed
-from tests.support.fleet import HOUR, NS, Fleet, truth
-from tests.support.ledger import each_frame
-from tests.support.segments import frames_of
-from tests.support.stack import Stack, answers, request, wait_for
-from tests.support.target import Target
+from tests.support.daemons.stack import Stack, answers, request, wait_for
+from tests.support.daemons.target import Target
+from tests.support.exporter.segments import frames_of
+from tests.support.fleet.fleet import HOUR, NS, Fleet, truth
+from tests.support.store.ledger import each_frame
 
 OPTIONS = ["--rollup-interval", "200ms"]
 

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
-from tests.support import pg, stack
+from tests.support.daemons import pg, stack
 
 RUN = os.path.join(stack.ROOT, "deploy", "demo", "run.sh")
 WORKSPACES = {("acme", "training"), ("acme", "inference"), ("globex", "research"), ("globex", "sandbox")}
@@ -194,22 +194,30 @@ class MakeRun(unittest.TestCase):
         ports = set(range(int(self.ports["TOLLGATE_PORT"]), int(self.ports["TOLLGATE_PORT"]) + 4))
         return any(w == f"127.0.0.1:{p}" for w in words for p in ports)
 
-    def test_a_ledger_of_a_version_before_the_baseline_is_moved_aside_and_kept(self):
+    def test_a_ledger_that_cannot_be_upgraded_is_moved_aside_and_kept(self):
+        for statement, suffix, maker in (
+            ("insert into tollgate.schema_migration values (99, '0003_billing.sql', sha256('x'), now(), '0.1.0')", "before-0.2", "a version before 0.2"),
+            ("update tollgate.schema_migration set sha256 = sha256('x') where name = '0012_rollup_functions.sql'", "unreleased",
+             "a commit that was not released, with another text of sql/0012_rollup_functions.sql,"),
+        ):  # fmt: skip
+            with self.subTest(suffix):
+                self.moved_aside(statement, suffix, maker)
+
+    def moved_aside(self, statement, suffix, maker):
         code, out = self.finish(self.start(2))
         self.assertEqual(code, 0, out)
         with open(os.path.join(self.state, "mine"), "w", encoding="ascii") as f:
             f.write("kept")
-        old = "insert into tollgate.schema_migration values (99, '0003_billing.sql', sha256('x'), now(), '0.1.0')\n"
         argv = [os.path.join(pg.bindir(), "postgres"), "--single", "-D", os.path.join(self.state, "pg", "data"), "tollgate_demo"]
         user = {"user": pg.USER, "group": pg.USER, "extra_groups": []} if os.geteuid() == 0 else {}
-        subprocess.run(argv, input=old, text=True, check=True, capture_output=True, cwd="/", **user)
+        subprocess.run(argv, input=statement + "\n", text=True, check=True, capture_output=True, cwd="/", **user)
         code, out = self.finish(self.start(2))
-        moved = glob.glob(self.state + ".before-0.2-*")
+        moved = glob.glob(f"{self.state}.{suffix}-*")
         for path in moved:
             self.addCleanup(shutil.rmtree, path, ignore_errors=True)
         self.assertEqual(code, 0, out)
         self.assertEqual(len(moved), 1, out)
-        self.assertIn(f"the ledger in {self.state} was made by a version before 0.2 and cannot be upgraded: the directory is now {moved[0]}, and a new ledger begins", out)
+        self.assertIn(f"the ledger in {self.state} was made by {maker} and cannot be upgraded: the directory is now {moved[0]}, and a new ledger begins", out)
         self.assertTrue(os.path.exists(os.path.join(moved[0], "mine")) and os.path.exists(os.path.join(moved[0], "pg", "data", "PG_VERSION")))
         self.assertFalse(os.path.exists(os.path.join(self.state, "mine")))
         self.assertTrue(self.report())

@@ -4,7 +4,7 @@ import os
 import subprocess
 import unittest
 
-from tests.support.stack import ROOT, program
+from tests.support.daemons.stack import ROOT, program
 
 PROGRAMS = {"aggregator": "tollgate-aggregator", "exporter": "tollgate-exporter"}
 

@@ -5,8 +5,8 @@ import shutil
 import tempfile
 import unittest
 
-from tests.support.slurm import Slurm
-from tests.support.stack import BUILD, Process, Stack, answers, free_port, program, wait_for
+from tests.support.daemons.stack import BUILD, Process, Stack, answers, free_port, program, wait_for
+from tests.support.scheduler.slurm import Slurm
 
 GPUS = 4
 NODES = ["gn1", "gn2"]

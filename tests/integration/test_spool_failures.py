@@ -1,5 +1,5 @@
 """What happens around the spool with a real aggregator and a real PostgreSQL: a ledger that is set back, and a node that got another name. The other
-failures, with their totals, are in tests/unit/test_spool_totals.c, on virtual clocks."""
+failures, with their totals, are in tests/unit/exporter/delivery/test_spool_totals.c, on virtual clocks."""
 
 import hashlib
 import os
@@ -7,8 +7,8 @@ import shutil
 import time
 import unittest
 
-from tests.support.segments import frames_of
-from tests.support.stack import Stack, request, wait_for
+from tests.support.daemons.stack import Stack, request, wait_for
+from tests.support.exporter.segments import frames_of
 
 POLICY = """
 version: 1

@@ -11,10 +11,10 @@ import time
 import unittest
 from decimal import ROUND_HALF_EVEN, Decimal
 
-from tests.support import pg
-from tests.support.fleet import ALL_STATES, HOUR, MINUTE, NS, Fleet, truth
-from tests.support.ledger import BUILD, Ledger, each_frame
-from tests.support.stack import wait_for
+from tests.support.daemons import pg
+from tests.support.daemons.stack import wait_for
+from tests.support.fleet.fleet import ALL_STATES, HOUR, MINUTE, NS, Fleet, truth
+from tests.support.store.ledger import BUILD, Ledger, each_frame
 
 # 2026-11-30T20:00Z: the fleets run over midnight and the end of a month.
 START = 1_796_068_800 * NS

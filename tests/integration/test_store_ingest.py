@@ -5,9 +5,9 @@
 import json
 import unittest
 
-from tests.support import pg
-from tests.support.fleet import HOUR, MINUTE, NS
-from tests.support.ledger import Ledger, StoreError, frames
+from tests.support.daemons import pg
+from tests.support.fleet.fleet import HOUR, MINUTE, NS
+from tests.support.store.ledger import Ledger, StoreError, frames
 
 START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
 H100 = "NVIDIA H100 80GB HBM3"

@@ -10,9 +10,9 @@ import subprocess
 import unittest
 from decimal import Decimal
 
-from tests.support import pg
-from tests.support.fleet import HOUR, MINUTE, NS
-from tests.support.ledger import BUILD, Ledger, StoreError, frames
+from tests.support.daemons import pg
+from tests.support.fleet.fleet import HOUR, MINUTE, NS
+from tests.support.store.ledger import BUILD, Ledger, StoreError, frames
 
 START = 1_796_068_800 * NS  # 2026-11-30T20:00Z
 ITEM = '{gpu_model: H100-80GB, price: "%s"}'

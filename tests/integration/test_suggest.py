@@ -4,10 +4,10 @@ import random
 import unittest
 
 from tests.integration.test_store import START, seed
-from tests.support import pg
-from tests.support.fleet import HOUR, Fleet
-from tests.support.ledger import Ledger
-from tests.support.stack import Stack
+from tests.support.daemons import pg
+from tests.support.daemons.stack import Stack
+from tests.support.fleet.fleet import HOUR, Fleet
+from tests.support.store.ledger import Ledger
 
 OWNED = """select sum(used + idle + unmeasured) filter (where not w.builtin), sum(used + idle + unmeasured)
     from usage_rows('2026-01-01', '2028-01-01') u join workspace w on w.id = u.workspace_id"""

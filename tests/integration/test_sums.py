@@ -13,9 +13,10 @@ from decimal import Decimal
 from fractions import Fraction
 
 from tests.integration.test_documents import page_amounts
-from tests.support import csv_check, focus_check, ledger, moneyref
-from tests.support.fleet import DOWN, EXCLUSIVE, H100, HELD, HOUR, MEASURED, MIG, MINUTE, NONE, NS, UNALLOCATED, UNITS
-from tests.support.stack import Stack, wait_for
+from tests.support.billing import csv_check, focus_check, moneyref
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.fleet.fleet import DOWN, EXCLUSIVE, H100, HELD, HOUR, MEASURED, MIG, MINUTE, NONE, NS, UNALLOCATED, UNITS
+from tests.support.store import ledger
 
 A100 = "NVIDIA A100-SXM4-40GB"
 POOL = "H100-80GB"

@@ -9,9 +9,9 @@ import subprocess
 import unittest
 
 from tests.integration.test_sums import billing_month
-from tests.support.clock import Clock
-from tests.support.quotanodes import SHORT, Nodes
-from tests.support.stack import Stack, request, wait_for
+from tests.support.daemons.clock import Clock
+from tests.support.daemons.stack import Stack, request, wait_for
+from tests.support.quota.quotanodes import SHORT, Nodes
 
 HOUR = datetime.timedelta(hours=1)
 GLOBEX = f"""

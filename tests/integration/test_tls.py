@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from tests.support import stack
+from tests.support.daemons import stack
 
 SCENARIO = {
     "name": "tls",

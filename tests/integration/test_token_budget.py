@@ -4,8 +4,8 @@ import datetime
 import json
 import unittest
 
-from tests.support.quotanodes import SHORT, Nodes
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.quota.quotanodes import SHORT, Nodes
 
 TRILLION = 10**12
 POLICY = f"""

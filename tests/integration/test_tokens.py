@@ -10,8 +10,8 @@ import stat
 import subprocess
 import unittest
 
-from tests.support import ledger
-from tests.support.stack import Stack, program, query, request, wait_for
+from tests.support.daemons.stack import Stack, program, query, request, wait_for
+from tests.support.store import ledger
 
 POLICY = """
 version: 1

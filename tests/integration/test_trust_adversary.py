@@ -2,7 +2,7 @@
 
 Hostile nodes send whatever their tokens let them: forged batches, claims on the GPUs of others, statuses, XIDs, absurd energy, huge
 dictionaries, replays, bytes that are no batch at all. Between them an honest fleet delivers what it metered, in any order, now and
-then twice. The generator of the fleet (tests/support/fleet.py) knows what is true.
+then twice. The generator of the fleet (tests/support/fleet/fleet.py) knows what is true.
 
 Each act is drawn for itself, and most are sound but for what they claim: a batch that falls to a simple rule tests no claim. How many were judged, and
 how many claims were set aside, is asserted in the end.
@@ -25,9 +25,10 @@ import unittest
 from collections import Counter
 from decimal import Decimal
 
-from tests.support import fleet, ledger
-from tests.support.fleet import HOUR, MINUTE, NS, UNITS, Fleet
-from tests.support.stack import Stack, request, wait_for
+from tests.support.daemons.stack import Stack, request, wait_for
+from tests.support.fleet import fleet
+from tests.support.fleet.fleet import HOUR, MINUTE, NS, UNITS, Fleet
+from tests.support.store import ledger
 
 SOAK_SECONDS = int(os.environ.get("SOAK_SECONDS") or 0)
 STEPS = 160  # of the adversary in a round
@@ -158,7 +159,7 @@ class Hostile:
 
 class Adversary(unittest.TestCase):
     def stack(self):
-        return self.enterContext(Stack(options=["--rollup-interval", "200ms", "--statement-timeout", "10m"]))
+        return self.enterContext(Stack(options=["--rollup-interval", "200ms"]))
 
     def policy(self, start, nodes):
         at = time.strftime("%Y-%m-%dT%H:00:00Z", time.gmtime(start // NS - 7200))

@@ -13,8 +13,8 @@ import time
 import unittest
 from collections import Counter
 
-from tests.support import ledger
-from tests.support.stack import Stack, program, wait_for
+from tests.support.daemons.stack import Stack, program, wait_for
+from tests.support.store import ledger
 
 REQUESTS = int(os.environ.get("SOAK_REQUESTS") or 3000)
 CLIENTS = 8

@@ -10,9 +10,9 @@ import subprocess
 import time
 import unittest
 
-from tests.support import ledger
-from tests.support.quotanodes import MINUTE, MODEL
-from tests.support.stack import Reply, Stack, request, wait_for
+from tests.support.daemons.stack import Reply, Stack, request, wait_for
+from tests.support.quota.quotanodes import MINUTE, MODEL
+from tests.support.store import ledger
 
 POLICY = """
 version: 1

@@ -13,10 +13,11 @@ import unittest
 from tests.integration.test_decisions import OPTIONS, POLICY, SIZES, ask, free_units, turns
 from tests.integration.test_quota_loop import holder
 from tests.integration.test_trust_callers import Raw
-from tests.support import ledger, quotalog
-from tests.support.locked import Session
-from tests.support.quotanodes import MINUTE, MODEL, SHORT, Nodes
-from tests.support.stack import Stack, program, request, wait_for
+from tests.support.daemons.stack import Stack, program, request, wait_for
+from tests.support.quota import quotalog
+from tests.support.quota.quotanodes import MINUTE, MODEL, SHORT, Nodes
+from tests.support.store import ledger
+from tests.support.store.locked import Session
 
 BOOK = "SELECT FROM tollgate.quota_book FOR UPDATE"
 

@@ -18,8 +18,8 @@ import time
 import unittest
 
 from tests.integration.test_documents import MONTH, fill
-from tests.support import ledger
-from tests.support.stack import BUILD, WAIT_S, Process, Stack, answers, free_port, program, query, request, wait_for
+from tests.support.daemons.stack import BUILD, WAIT_S, Process, Stack, answers, free_port, program, query, request, wait_for
+from tests.support.store import ledger
 
 POLICY = """
 version: 1

@@ -13,10 +13,10 @@ import unittest
 from tests.integration.test_days import DAY
 from tests.integration.test_kept import Kept as KeptLedger
 from tests.integration.test_trust_held import MINUTE, POLICY, batch
-from tests.support import ledger
-from tests.support.fleet import HOUR
-from tests.support.ledger import NS
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.fleet.fleet import HOUR
+from tests.support.store import ledger
+from tests.support.store.ledger import NS
 
 OPTIONS = ["--quota-tick", "100ms", "--rollup-interval", "100ms"]
 OFF = "set session_replication_role = replica; "

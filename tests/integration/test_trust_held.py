@@ -7,9 +7,10 @@ import subprocess
 import time
 import unittest
 
-from tests.support import ledger, pg
-from tests.support.ledger import HOUR, NS, Ledger
-from tests.support.stack import Stack, program, wait_for
+from tests.support.daemons import pg
+from tests.support.daemons.stack import Stack, program, wait_for
+from tests.support.store import ledger
+from tests.support.store.ledger import HOUR, NS, Ledger
 
 MINUTE = 60 * NS
 MODEL = "NVIDIA H100 80GB HBM3"

@@ -18,7 +18,8 @@ import unittest
 from tests.integration import test_sums
 from tests.integration.test_periods import settle
 from tests.integration.test_store import seed
-from tests.support import ledger, pg
+from tests.support.daemons import pg
+from tests.support.store import ledger
 
 
 class World(test_sums.Sums):

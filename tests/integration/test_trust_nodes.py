@@ -4,8 +4,8 @@ import json
 import time
 import unittest
 
-from tests.support import ledger
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.store import ledger
 
 NS = 1_000_000_000
 MINUTE, HOUR, DAY = 60 * NS, 3600 * NS, 86400 * NS

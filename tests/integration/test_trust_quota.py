@@ -5,9 +5,9 @@ import subprocess
 import time
 import unittest
 
-from tests.support import ledger
-from tests.support.quotanodes import BOOT, LONG, MINUTE, MODEL, SHORT, Nodes
-from tests.support.stack import Stack, program, wait_for
+from tests.support.daemons.stack import Stack, program, wait_for
+from tests.support.quota.quotanodes import BOOT, LONG, MINUTE, MODEL, SHORT, Nodes
+from tests.support.store import ledger
 
 CLASSES = [f"class-{i:03}" for i in range(100)]
 HEAD = "version: 1\ncluster: c\n"

@@ -9,9 +9,10 @@ import subprocess
 import unittest
 
 from tests.integration import test_sums as sums
-from tests.support import ledger, pg
-from tests.support.ledger import ROOT
-from tests.support.stack import WAIT_S, Stack, program, wait_for
+from tests.support.daemons import pg
+from tests.support.daemons.stack import WAIT_S, Stack, program, wait_for
+from tests.support.store import ledger
+from tests.support.store.ledger import ROOT
 
 DERIVED = ("usage_hourly", "usage_daily", "usage_slice", "node_hour", "billing_day", "charge_day", "reserve_day", "loan_day", "pool_day", "lost_hold",
            "late_change", "period", "period_close", "invoice", "invoice_total", "invoice_line", "invoice_document")  # fmt: skip

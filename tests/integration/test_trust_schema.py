@@ -5,8 +5,9 @@ import os
 import subprocess
 import unittest
 
-from tests.support import pg, schema
-from tests.support.stack import Stack, program
+from tests.support.daemons import pg
+from tests.support.daemons.stack import Stack, program
+from tests.support.store import schema
 
 # (round, what is done, what undoes it, what verify says of it: what, expected, found). All of a round is done before verify is asked. {} is a definition as it was before.
 TAMPERED = (

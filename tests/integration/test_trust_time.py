@@ -15,11 +15,11 @@ import urllib.request
 
 from tests.integration.test_events import BATCH, event, now
 from tests.integration.test_live import status
-from tests.support import stack
-from tests.support.ledger import frames
-from tests.support.pgproxy import Proxy
-from tests.support.quotanodes import SHORT, Nodes
-from tests.support.stack import Stack, wait_for
+from tests.support.daemons import stack
+from tests.support.daemons.pgproxy import Proxy
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.quota.quotanodes import SHORT, Nodes
+from tests.support.store.ledger import frames
 
 NS = 1_000_000_000
 MINUTE = 60 * NS

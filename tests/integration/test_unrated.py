@@ -7,7 +7,7 @@ import json
 import threading
 import unittest
 
-from tests.support.stack import Stack
+from tests.support.daemons.stack import Stack
 
 NOW = datetime.datetime.now(datetime.timezone.utc)
 OPEN = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0)

@@ -5,8 +5,8 @@ import os
 import subprocess
 import unittest
 
-from tests.support import pg
-from tests.support.stack import ROOT, free_port, program
+from tests.support.daemons import pg
+from tests.support.daemons.stack import ROOT, free_port, program
 
 DUMP = os.path.join(ROOT, "tests", "golden", "upgrade", "ledger-0.1.0.sql.gz")
 SENTENCE = (
@@ -52,6 +52,12 @@ class OldLedger(unittest.TestCase):
     def test_migrate_refuses_it_by_the_owner_too(self):
         self.c.query("alter role tollgate_owner login")
         self.refused("--migrate", "--database", self.c.conninfo("old", "tollgate_owner"))
+
+    def test_a_login_that_may_read_nothing_of_it_hears_the_same(self):
+        self.c.query("create role stranger login")
+        self.assertEqual(self.c.query("select has_schema_privilege('stranger', 'tollgate', 'USAGE')", "old"), [["f"]])
+        self.refused("--migrate", "--database", self.c.conninfo("old", "stranger"))
+        self.refused("--listen", f"127.0.0.1:{free_port()}", "--demo", "--database", self.c.conninfo("old", "stranger"), "--rollup-database", self.c.conninfo("old", "stranger"))
 
     def test_the_daemon_does_not_start_with_it(self):
         self.refused("--listen", f"127.0.0.1:{free_port()}", "--demo", "--database", self.c.conninfo("old", pg.DAEMON), "--rollup-database", self.c.conninfo("old", pg.ROLLUP))

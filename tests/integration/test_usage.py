@@ -9,10 +9,10 @@ import time
 import unittest
 
 from tests.integration.test_store import POLICY, START, seed
-from tests.support import pg
-from tests.support.fleet import HOUR, MINUTE, Fleet
-from tests.support.ledger import Ledger, StoreError, frames
-from tests.support.stack import Stack, query
+from tests.support.daemons import pg
+from tests.support.daemons.stack import Stack, query
+from tests.support.fleet.fleet import HOUR, MINUTE, Fleet
+from tests.support.store.ledger import Ledger, StoreError, frames
 
 KEYS = ["cluster", "tenant", "workspace", "user", "workload", "label:team", "label:app.kubernetes.io/name", "gpu_model", "profile", "node", "gpu", "sharing",
         "day", "hour", "method"]  # fmt: skip

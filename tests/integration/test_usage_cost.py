@@ -7,10 +7,11 @@ import io
 import unittest
 from decimal import Decimal
 
-from tests.support import csv_check, ledger
-from tests.support.fleet import EXCLUSIVE, H100, HELD, HOUR, MEASURED, MIG, NONE, NS, UNALLOCATED, UNITS
-from tests.support.locked import Session
-from tests.support.stack import Stack, wait_for
+from tests.support.billing import csv_check
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.fleet.fleet import EXCLUSIVE, H100, HELD, HOUR, MEASURED, MIG, NONE, NS, UNALLOCATED, UNITS
+from tests.support.store import ledger
+from tests.support.store.locked import Session
 
 POOL, PROFILE, INSTANCE = "H100-80GB", "1g.10gb", 675
 MONTH_START = (datetime.datetime.now(datetime.timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0) - datetime.timedelta(days=1)).replace(day=1)

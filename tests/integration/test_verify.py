@@ -12,10 +12,10 @@ import time
 import unittest
 
 from tests.integration.test_store import OWNER, POLICY, START, deliver, seed
-from tests.support import pg
-from tests.support.fleet import HOUR, MINUTE, Fleet
-from tests.support.ledger import Ledger, frames
-from tests.support.stack import Stack, program
+from tests.support.daemons import pg
+from tests.support.daemons.stack import Stack, program
+from tests.support.fleet.fleet import HOUR, MINUTE, Fleet
+from tests.support.store.ledger import Ledger, frames
 
 DAYS = 48 * HOUR
 

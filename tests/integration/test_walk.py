@@ -9,7 +9,7 @@ import time
 import unittest
 from decimal import Decimal
 
-from tests.support.stack import Stack, query, wait_for
+from tests.support.daemons.stack import Stack, query, wait_for
 
 NS = 1_000_000_000
 H100, A100, L40S = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"

@@ -5,7 +5,7 @@ import re
 import unittest
 from pathlib import Path
 
-from tests.support import wire
+from tests.support.wire import wire
 
 ROOT = Path(__file__).resolve().parents[2]
 START = 1794807900 * 10**9

@@ -17,7 +17,7 @@ import tools
 import tree
 
 ROOT = tree.ROOT
-sys.path.insert(0, str(ROOT / "tests/support"))
+sys.path.insert(0, str(ROOT / "tests/support/harness"))
 import nvidia  # noqa: E402
 
 
@@ -28,13 +28,14 @@ def check_layers():
 
 
 def check_scripts():
-    """Shell and Python at least parse."""
+    """Shell and Python at least parse, and import what is there."""
     findings = []
     for path in tree.files(ROOT, ".py"):
         try:
             compile(tree.read(ROOT, path), path, "exec")
         except SyntaxError as e:
             findings.append(f"{path}:{e.lineno}: {e.msg}")
+    findings = findings or text.check_imports(ROOT)
     for path in tree.files(ROOT):
         first = tree.read(ROOT, path).partition("\n")[0] if not path.endswith((".c", ".h", ".sql", ".md")) else ""
         if first.startswith("#!") and first.endswith("sh"):

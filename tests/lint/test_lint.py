@@ -53,8 +53,8 @@ class Layers(Planted):
         self.wrong("aggregator/cli/main.c", '#include "aggregator/store/store.h"\n', "aggregator/cli/main.c:1: wrong arrow")
 
     def test_nobody_sees_tests(self):
-        self.put("tests/support/prop.h", "")
-        self.wrong("common/base/buf.c", '#include "tests/support/prop.h"\n', "common/base/buf.c:1: wrong arrow")
+        self.put("tests/support/harness/prop.h", "")
+        self.wrong("common/base/buf.c", '#include "tests/support/harness/prop.h"\n', "common/base/buf.c:1: wrong arrow")
 
     def test_a_library_has_one_place(self):
         self.put("aggregator/store/db/db.c", "#include <libpq-fe.h>\n")
@@ -159,6 +159,12 @@ class Text(Planted):
         self.expect(text.check_added_columns(self.dir.name))
         self.put("sql/0003_c.sql", "ALTER TABLE tenant ADD d numeric(3, 1),\n\tADD e bigint DEFAULT 0;\n")
         self.expect(text.check_added_columns(self.dir.name), "sql/0003_c.sql:2: column e of tenant is not empty")
+
+    def test_an_import_that_names_no_file_is_found(self):
+        self.put("tests/support/store/ledger.py", "NS = 1\n")
+        self.put("tests/a.py", "import os\nfrom tests.support.store import ledger\nfrom tests.support.store.ledger import NS\n")
+        self.put("tests/b.py", "from tests.support import ledger\nfrom tests.support.ledger import NS\nimport tests.support.store.gone\n")
+        self.expect(text.check_imports(self.dir.name), "tests/b.py:1: there is no tests/support/ledger.py", "tests/b.py:2: there is no tests/support/ledger/NS.py", "tests/b.py:3: there is no")
 
     def test_a_mark_of_unfinished_work_is_found(self):
         self.put("sql/0001_a.sql", "-- TO" + "DO\n")

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/support"))
+sys.path.insert(0, str(ROOT / "tests/support/harness"))
 import supervise  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
@@ -59,7 +59,7 @@ class Process(unittest.TestCase):
     def supervised(self, cpu_s, stall_s, code):
         with tempfile.TemporaryDirectory() as work:
             with open(f"{work}/log", "wb") as log:
-                command = [PYTHON, "-SE", str(ROOT / "tests/support/supervise.py"), f"{work}/status", str(cpu_s), str(stall_s), PYTHON, "-SEc", code]
+                command = [PYTHON, "-SE", str(ROOT / "tests/support/harness/supervise.py"), f"{work}/status", str(cpu_s), str(stall_s), PYTHON, "-SEc", code]
                 subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=True)
             return json.loads(Path(f"{work}/status").read_text(encoding="utf-8"))
 

@@ -1,5 +1,6 @@
 """Rules that need only the text of a file."""
 
+import ast
 import os
 import re
 from fnmatch import fnmatch
@@ -132,6 +133,24 @@ def check_added_columns(root):
             for a in ADDED.finditer(m[2]):
                 if re.search(r"\b(NOT\s+NULL|DEFAULT|GENERATED)\b", re.sub(r"\(.*?\)", " ", a[2], flags=re.S), re.I):
                     findings.append(f"{at(path, text, m.start(2) + a.start())}: column {a[1]} of {m[1]} is not empty in the rows that are there: their hashes are in the journal")
+    return findings
+
+
+def check_imports(root):
+    """Imports of tests/ that name no file: Python says so only when the test runs."""
+    findings = []
+    for path in tree.files(root, ".py"):
+        for node in ast.walk(ast.parse(tree.read(root, path))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                whole = os.path.isfile(os.path.join(root, *node.module.split(".")) + ".py")
+                names = [node.module] if whole else [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for name in names:
+                if name.startswith("tests.") and not os.path.isfile(os.path.join(root, *name.split(".")) + ".py"):
+                    findings.append(f"{path}:{node.lineno}: there is no {name.replace('.', '/')}.py")
     return findings
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Where code is. Everything else at the top (the build tree, .git) is not ours to judge.
-FOLDERS = ("common", "exporter", "aggregator", "sql", "dashboards", "deploy", "tests", ".ci")
+FOLDERS = ("common", "exporter", "aggregator", "hooks", "sql", "dashboards", "deploy", "tests", ".ci")
 
 
 def files(root, suffixes=None):

@@ -3,7 +3,7 @@
 
 #include "aggregator/core/policy/attribution.h"
 #include "aggregator/core/policy/policy.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define MAX_TEXT 8u
 #define MAX_RULES 12u

@@ -3,7 +3,7 @@
 
 #include "aggregator/core/rating/budget.h"
 #include "common/base/time.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define DAYS_MAX 31
 #define LINES_MAX 6

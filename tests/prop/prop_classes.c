@@ -3,7 +3,7 @@
 #include "aggregator/core/rating/charges_expected.h"
 #include "common/base/money.h"
 #include "common/base/units.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define WORKSPACES 6
 #define KINDS 3
@@ -319,35 +319,35 @@ struct checked {
 };
 
 static void
-take_off(struct class_amounts *a, const int128 sum[VERIFY_CHARGE_SUMS])
+take_off(struct class_amounts *a, const int128 sum[CHARGES_EXPECTED_SUMS])
 {
-	int128 *const to[VERIFY_AMOUNTS] = {&a->used, &a->idle, &a->unmeasured, &a->over, &a->energy_mj};
+	int128 *const to[CHARGES_EXPECTED_AMOUNTS] = {&a->used, &a->idle, &a->unmeasured, &a->over, &a->energy_mj};
 
-	for (int i = 0; i < VERIFY_AMOUNTS; i++)
+	for (int i = 0; i < CHARGES_EXPECTED_AMOUNTS; i++)
 		*to[i] -= sum[i];
 }
 
 static void
-check_row(void *arg, const struct verify_pool_row *row)
+check_row(void *arg, const struct charges_expected_row *row)
 {
 	struct checked *c = arg;
 
-	if (row->table == VERIFY_POOL_DAY) {
+	if (row->table == CHARGES_EXPECTED_POOL_DAY) {
 		c->unreserved_idle = row->sum[5];
 		c->wrong = c->wrong || row->sum[0] != c->h->capacity;
 		return;
 	}
-	for (size_t i = 0; row->table == VERIFY_CHARGE_DAY && i < c->h->use_count; i++)
+	for (size_t i = 0; row->table == CHARGES_EXPECTED_CHARGE_DAY && i < c->h->use_count; i++)
 		if (c->h->uses[i].workspace == row->use->workspace && c->h->uses[i].instance_units == row->use->units)
 			take_off(&c->got->uses[i][row->klass], row->sum);
-	for (size_t i = 0; row->table == VERIFY_RESERVE_DAY && i < c->h->right_count; i++)
+	for (size_t i = 0; row->table == CHARGES_EXPECTED_RESERVE_DAY && i < c->h->right_count; i++)
 		if (c->h->rights[i].workspace == row->right->workspace) {
 			c->got->rights[i].covered -= row->sum[1];
 			c->got->rights[i].lent -= row->sum[2];
 			c->got->rights[i].unused -= row->sum[3];
 			c->got->rights[i].undelivered -= row->sum[4];
 		}
-	if (row->table == VERIFY_LOAN_DAY) {
+	if (row->table == CHARGES_EXPECTED_LOAN_DAY) {
 		struct class_loan *l = &c->got->loans[c->loan++];
 
 		if (c->loan > c->got->loan_count || c->h->rights[l->lender].workspace != row->lender ||
@@ -370,9 +370,9 @@ the_second_computation_says_the_same(const void *c, struct buf *why)
 	const struct hour_case *h = c;
 	struct class_hour in = input(h);
 	owned(classes) struct classes *got = NULL;
-	struct verify_use uses[USES];
-	struct verify_right rights[WORKSPACES];
-	struct verify_pool pool = {.uses = uses, .rights = rights, .unallocated = h->capacity};
+	struct charges_expected_use uses[USES];
+	struct charges_expected_right rights[WORKSPACES];
+	struct charges_expected_pool pool = {.uses = uses, .rights = rights, .unallocated = h->capacity};
 	struct checked k = {.h = h};
 	struct err err = {0};
 
@@ -381,7 +381,7 @@ the_second_computation_says_the_same(const void *c, struct buf *why)
 	for (size_t i = h->use_count; i-- > 0;) {
 		const struct class_use *u = &h->uses[i];
 
-		uses[pool.use_count++] = (struct verify_use){
+		uses[pool.use_count++] = (struct charges_expected_use){
 			.workspace = u->workspace,
 			.units = u->instance_units,
 			.profile = u->profile,
@@ -392,14 +392,14 @@ the_second_computation_says_the_same(const void *c, struct buf *why)
 		pool.unallocated -= allocated(&u->amounts);
 	}
 	for (size_t i = h->right_count; i-- > 0;)
-		rights[pool.right_count++] = (struct verify_right){.workspace = h->rights[i].workspace,
-		                                                   .units = UNITS_PER_GPU,
-		                                                   .profile = "",
-		                                                   .reserved = h->rights[i].reserved,
-		                                                   .lend_cap = h->rights[i].lend_cap};
+		rights[pool.right_count++] = (struct charges_expected_right){.workspace = h->rights[i].workspace,
+		                                                             .units = UNITS_PER_GPU,
+		                                                             .profile = "",
+		                                                             .reserved = h->rights[i].reserved,
+		                                                             .lend_cap = h->rights[i].lend_cap};
 	k.got = got;
 	k.unreserved_idle = 0;
-	verify_pool_settle(&pool, check_row, &k);
+	charges_expected_settle(&pool, check_row, &k);
 	for (size_t i = 0; i < h->use_count; i++)
 		for (int j = 0; j < CLASS_COUNT; j++)
 			if (!is_nothing(&got->uses[i][j])) {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "aggregator/core/rating/correction.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define MAX_ROWS 10u
 #define STATES 3u /* of October: as it was billed, as November found it, as December did */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "aggregator/core/rating/cost_day.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define CELLS_MAX 12
 #define LINES_MAX 6

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "aggregator/core/quota/book/decision_rows.h"
-#include "tests/support/prop.h"
-#include "tests/support/quotaworld.h"
+#include "tests/support/harness/prop.h"
+#include "tests/support/quota/quotaworld.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define CASES "12"
@@ -177,7 +177,8 @@ lease_agrees(const struct tables *t, const struct quota_lease *l, struct buf *wh
 		return say(why, l->id, "is a lease in another state than its row");
 	if (d->decision != QUOTA_ADMIT && d->decision != QUOTA_BORROW)
 		return say(why, l->id, "is a lease, and its row does not say that it was admitted");
-	if (d->admitted_ns != ERA_NS + l->since_ns || (d->released_ns != 0) != l->released || d->position != 0)
+	if (d->admitted_ns != ERA_NS + (l->adopted ? l->adopted_ns : l->since_ns) ||
+	    (d->released_ns != 0) != l->released || d->position != 0)
 		return say(why, l->id, "is a lease since another time, or released otherwise");
 	if (l->state != QUOTA_ADMITTED && d->confirmed_ns == 0)
 		return say(why, l->id, "runs and was never confirmed");
@@ -227,6 +228,8 @@ cause_of(const struct quota_event *e, const char *ids[4])
 	if (e->kind == QUOTA_SUBMIT)
 		for (size_t i = 0; i < e->request_count; i++)
 			ids[c.id_count++] = e->requests[i].id;
+	else if (e->kind == QUOTA_ADOPT)
+		ids[c.id_count++] = e->adopted->id;
 	else if (e->id)
 		ids[c.id_count++] = e->id;
 	return c;
@@ -236,7 +239,7 @@ cause_of(const struct quota_event *e, const char *ids[4])
 static bool
 asks_again(const struct tables *t, const struct decision_rows *rows, const struct decision_cause *c)
 {
-	for (size_t i = 0; c->kind == QUOTA_SUBMIT && i < c->id_count; i++)
+	for (size_t i = 0; (c->kind == QUOTA_SUBMIT || c->kind == QUOTA_ADOPT) && i < c->id_count; i++)
 		if (row_of(t, c->ids[i]) || decision_rows_of(rows, c->ids[i]))
 			return true;
 	return false;

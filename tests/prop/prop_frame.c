@@ -1,6 +1,6 @@
 /* tests/prop/prop_frame.c - rows of frames, whole, cut and damaged. */
 #include "common/wire/frame.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #include <string.h>
 

@@ -13,7 +13,7 @@
 #include "common/conf/json.h"
 #include "common/base/time.h"
 #include "common/wire/wire.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define TEXT_BYTES (16u << 20)
 #define NOW_NS (1800000000 * NS_PER_S)

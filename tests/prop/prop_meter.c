@@ -1,4 +1,4 @@
-/* The meter against a second computation of the same rules (tests/support/meterref.c) on random schedules: processes that begin, end,
+/* The meter against a second computation of the same rules (tests/support/exporter/meterref.c) on random schedules: processes that begin, end,
  * fork and are told of afterwards, allocations of devices and replicas, on whole GPUs, MIG instances and replicas; GPUs cut
  * anew, lost, silent and back; counters of energy that begin anew; ticks early, late and missed. */
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "common/base/time.h"
 #include "common/base/units.h"
 #include "exporter/meter/meter.h"
-#include "tests/support/meterref.h"
+#include "tests/support/exporter/meterref.h"
 
 /* The stream's dictionary, as an aggregator would keep it. */
 struct known {

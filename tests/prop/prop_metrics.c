@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "exporter/metrics/metrics_render.h"
-#include "tests/support/pagegen.h"
-#include "tests/support/prop.h"
+#include "tests/support/exporter/pagegen.h"
+#include "tests/support/harness/prop.h"
 
 #define GPUS 3
 #define PROCESSES 5 /* per GPU */

@@ -1,6 +1,6 @@
 /* tests/prop/prop_money.c - decimals survive writing and reading, and division rounds to the nearest. */
 #include "common/base/money.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "common/base/time.h"
 #include "tests/support/nvmlsim/truth.h"
 #include "tests/support/nvmlsim/world.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define PROCESSES_MAX 12
 #define TIMES 8

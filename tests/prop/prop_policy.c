@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "aggregator/core/policy/policy.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define TEXT_MAX (1u << 20)
 

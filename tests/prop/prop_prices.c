@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "aggregator/core/rating/price_preview.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define ROWS_MAX 16u
 #define ITEMS_MAX 8u

@@ -18,8 +18,8 @@
 
 #include "aggregator/core/quota/engine/quota_text.h"
 #include "common/base/time.h"
-#include "tests/support/prop.h"
-#include "tests/support/quotaworld.h"
+#include "tests/support/harness/prop.h"
+#include "tests/support/quota/quotaworld.h"
 
 /* A case advises some ten requests, of which three wait: a thousand that wait are asked for, and reached several times over. With a
  * sanitizer there are fewer cases. */

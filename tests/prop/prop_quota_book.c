@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "aggregator/core/quota/book/quota_book.h"
-#include "tests/support/quotatext.h"
-#include "tests/support/quotaworld.h"
+#include "tests/support/quota/quotatext.h"
+#include "tests/support/quota/quotaworld.h"
 
 #define TEXT_BYTES (16u << 20)
 #define OPEN_EVERY 16

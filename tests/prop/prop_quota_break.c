@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/prop.h"
-#include "tests/support/quotaref_live.h"
-#include "tests/support/quotaref_world.h"
+#include "tests/support/harness/prop.h"
+#include "tests/support/quota/quotaref_live.h"
+#include "tests/support/quota/quotaref_world.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define CASES "300"

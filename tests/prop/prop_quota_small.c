@@ -2,8 +2,8 @@
  * decision, and for reclaim every subset of victims tried. */
 #include <stdlib.h>
 
-#include "tests/support/prop.h"
-#include "tests/support/quotaref_world.h"
+#include "tests/support/harness/prop.h"
+#include "tests/support/quota/quotaref_world.h"
 
 /* A state costs some ten microseconds; with a sanitizer twenty times that. */
 #ifdef __SANITIZE_ADDRESS__

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/quotaref_live.h"
-#include "tests/support/quotaref_world.h"
+#include "tests/support/quota/quotaref_live.h"
+#include "tests/support/quota/quotaref_world.h"
 
 #define TEMPLATES_MAX 6
 #define GRACE_NS 1000

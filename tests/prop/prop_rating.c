@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "aggregator/core/reports/chargeback.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define MAX_ROWS 24u
 #define MAX_PARTS 4u

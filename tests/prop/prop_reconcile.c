@@ -10,7 +10,7 @@
 #include "aggregator/core/rating/shared_cost.h"
 #include "common/base/time.h"
 #include "common/base/units.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define HOURS_MAX 6u
 #define WORKSPACES 4u /* two of each tenant */

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "aggregator/core/rating/shared_cost.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define PARTIES_MAX 8
 

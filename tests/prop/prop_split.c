@@ -1,7 +1,7 @@
 /* tests/prop/prop_split.c - what every split by largest remainder keeps. */
 #include "common/base/money.h"
 #include "common/base/apportion.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define PARTIES 64
 #define SCALE_BITS 3 /* weights are also tried up to seven times as large */

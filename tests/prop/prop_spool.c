@@ -9,8 +9,8 @@
 #include "common/base/digest.h"
 #include "common/wire/frame.h"
 #include "common/base/time.h"
-#include "tests/support/prop.h"
-#include "tests/support/spooldir.h"
+#include "tests/support/harness/prop.h"
+#include "tests/support/exporter/spooldir.h"
 
 #define STEPS 40
 #define STREAMS (STEPS + 2)

@@ -4,7 +4,7 @@
 
 #include "aggregator/core/policy/attribution.h"
 #include "aggregator/core/policy/suggest.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 #define MAX_USES 120u
 #define TEXT 48

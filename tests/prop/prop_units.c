@@ -1,6 +1,6 @@
 /* tests/prop/prop_units.c - whatever a GPU is cut into adds up to at most a GPU. */
 #include "common/base/units.h"
-#include "tests/support/prop.h"
+#include "tests/support/harness/prop.h"
 
 /* A GPU of each geometry with its own table of profiles, so that the test does not read the one it tests. */
 static const struct gpu {

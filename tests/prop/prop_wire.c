@@ -5,8 +5,8 @@
 #include "common/base/time.h"
 #include "common/base/units.h"
 #include "common/wire/wire.h"
-#include "tests/support/prop.h"
-#include "tests/support/wiregen.h"
+#include "tests/support/harness/prop.h"
+#include "tests/support/wire/wiregen.h"
 
 /* ---- random valid batches ---- */
 

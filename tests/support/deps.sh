@@ -12,7 +12,7 @@ container="$build ca-certificates"
 run="$build postgresql-15"
 package="$build build-essential debhelper dpkg-dev fakeroot"
 test="$package $run curl libcmocka-dev prometheus python3 python3-grpcio python3-protobuf python3-yaml mandoc zsh
-	slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge chromium fonts-dejavu-core poppler-utils"
+	slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge lua-socket lua5.1 chromium fonts-dejavu-core poppler-utils"
 lint="$test clang clang-format clang-tidy cppcheck"
 fuzz="$run clang libclang-rt-14-dev"
 bench="$test wrk prometheus-pushgateway"

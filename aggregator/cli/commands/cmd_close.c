@@ -42,7 +42,7 @@ print_checks(struct cli *c, const char *month, bool *ret_closable, bool *ret_nee
 	*ret_closable = json_is_true(json_object_get(reply, "closable"));
 	*ret_needs_reason = json_is_true(json_object_get(reply, "needs_reason"));
 	if (json_get_str(reply, "status", &status, &err) && strcmp(status, "closed") == 0)
-		fprintf(stderr, "tollgate: %s is closed already; this is what a month that is open would be asked\n",
+		fprintf(stderr, "tollgate: %s is closed already; these are the checks of a month that is open\n",
 		        month);
 	return cli_print(c, json_object_get(reply, "checks"), reply, COLUMNS);
 }
@@ -115,7 +115,7 @@ static int
 left_running(const char *month)
 {
 	fprintf(stderr,
-	        "tollgate: %s goes on being closed. How far it is: tollgate close %s --status. To stop it: tollgate close %s --cancel\n",
+	        "tollgate: %s is still being closed. Progress: tollgate close %s --status. To stop it: tollgate close %s --cancel\n",
 	        month, month, month);
 	return CLI_FAILED;
 }

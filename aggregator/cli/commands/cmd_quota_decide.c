@@ -359,7 +359,8 @@ cmd_quota_record(struct cli *c)
 #define DECISION_COLUMNS                                                                                                            \
 	"id,request_id,workspace,status,decision,would,rule,warn,position,expected_start,request,asked_by,submitted_at,changed_at," \
 	"admitted_at,confirmed_at,seen_at,released_at,ended_at,ended_why,workload"
-#define RECLAIM_COLUMNS "id,lease,workspace,cause,for,state,ordered_at,due_at,acked_at,ended_at,seq,workload"
+#define RECLAIM_COLUMNS \
+	"id,lease,workspace,cause,for,state,ordered_at,due_at,due_in_seconds,acked_at,ended_at,seq,workload"
 
 /* "1 GPU", "2 GPUs". */
 static json_t *

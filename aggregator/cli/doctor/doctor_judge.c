@@ -366,7 +366,7 @@ void
 judge_slurm(const struct facts *f, struct finding *ret)
 {
 	if (f->errnum == ENOENT)
-		say(ret, VERDICT_WARN, "add tollgate-prolog.sh and tollgate-epilog.sh to slurm.conf (deploy/slurm)",
+		say(ret, VERDICT_WARN, "add tollgate-prolog.sh and tollgate-epilog.sh to slurm.conf (hooks/slurm)",
 		    "this is a node of Slurm, and %s does not exist: jobs have no account, and hold nothing while idle",
 		    f->thing);
 	else if (f->errnum != 0)
@@ -476,7 +476,7 @@ judge_allocations(const struct facts *f, struct finding *ret)
 		say(ret, VERDICT_WARN, "the exporter's log names them; they must be root's and writable by nobody else",
 		    "%" PRId64 " files about jobs are ignored", f->failures);
 	else if (f->count > 0)
-		say(ret, VERDICT_WARN, "say in /etc/tollgate/slurm-gpus which GPU each index is (deploy/slurm)",
+		say(ret, VERDICT_WARN, "say in /etc/tollgate/slurm-gpus which GPU each index is (hooks/slurm)",
 		    "%" PRId64 " name no GPU of this node", f->count);
 	else
 		say(ret, VERDICT_OK, "", "%" PRId64 " devices are given to workloads", f->of > 0 ? f->of : 0);

@@ -51,7 +51,7 @@ ingest_sums_fini(struct ingest_sums *s)
 {
 	device_classes_fini(&s->classes);
 	mem_free(s->at);
-	idmap_fini(&s->where);
+	hash_fini(&s->where);
 	*s = (struct ingest_sums){0};
 }
 
@@ -65,12 +65,12 @@ add(struct ingest_sums *s, int32_t workspace_id, int32_t device_class, enum usag
 
 	if (unit_ns == 0 && energy_mj == 0)
 		return;
-	if (!idmap_find(&s->where, key, &i)) {
+	if (!hash_find(&s->where, key, &i)) {
 		array_room(s->at, s->count, s->cap);
 		i = s->count++;
 		s->at[i] =
 			(struct ingest_sum){.workspace_id = workspace_id, .device_class = device_class, .state = state};
-		idmap_put(&s->where, key, i);
+		hash_put(&s->where, key, i);
 	}
 	s->at[i].unit_ns += unit_ns;
 	s->at[i].energy_mj += energy_mj;

@@ -3,7 +3,7 @@
 #ifndef TOLLGATE_INGEST_SUMS_H
 #define TOLLGATE_INGEST_SUMS_H
 
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 #include "common/wire/wire.h"
 
 /* The states of BILLING 1. */
@@ -42,7 +42,7 @@ struct ingest_sums {
 	struct ingest_sum *at;
 	size_t count, cap;
 	struct device_classes classes;
-	struct idmap where; /* workspace, class and state -> at */
+	struct hash where; /* workspace, class and state -> at */
 };
 void ingest_sums_fini(struct ingest_sums *s);
 

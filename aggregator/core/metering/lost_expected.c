@@ -6,10 +6,10 @@
 
 #define MINUTE NS_PER_MIN
 
-const char *const verify_lost_causes[] = {[VERIFY_LOST_NOT] = "",
-                                          [VERIFY_LOST_DOWN] = "gpu-down",
-                                          [VERIFY_LOST_SILENT] = "node-silent",
-                                          [VERIFY_LOST_XID] = "xid"};
+const char *const lost_expected_causes[] = {[LOST_EXPECTED_NOT] = "",
+                                            [LOST_EXPECTED_DOWN] = "gpu-down",
+                                            [LOST_EXPECTED_SILENT] = "node-silent",
+                                            [LOST_EXPECTED_XID] = "xid"};
 
 static bool
 is_programs_own(int64_t xid)
@@ -24,10 +24,10 @@ is_programs_own(int64_t xid)
 
 /* Rule 1. */
 static bool
-goes_on(const struct verify_lost_seen *s, const struct verify_lost_record *end)
+goes_on(const struct lost_expected_evidence *s, const struct lost_expected_record *end)
 {
 	for (size_t i = 0; i < s->record_count; i++) {
-		const struct verify_lost_record *r = &s->records[i];
+		const struct lost_expected_record *r = &s->records[i];
 
 		if (r->start_ns < s->before_ns && r->device == end->device && r->holder == end->holder &&
 		    r->end_ns > end->end_ns && r->start_ns <= end->end_ns + 10 * MINUTE)
@@ -38,9 +38,9 @@ goes_on(const struct verify_lost_seen *s, const struct verify_lost_record *end)
 
 /* A stay's last record, of several that end together the one of the latest stream. */
 static bool
-is_last(const struct verify_lost_seen *s, const struct verify_lost_record *end)
+is_last(const struct lost_expected_evidence *s, const struct lost_expected_record *end)
 {
-	for (const struct verify_lost_record *r = s->records; r < s->records + s->record_count; r++)
+	for (const struct lost_expected_record *r = s->records; r < s->records + s->record_count; r++)
 		if (r != end && r->start_ns < s->before_ns && r->state == WIRE_HELD && r->device == end->device &&
 		    r->holder == end->holder && r->end_ns == end->end_ns &&
 		    (r->stream > end->stream || (r->stream == end->stream && r < end)))
@@ -50,12 +50,12 @@ is_last(const struct verify_lost_seen *s, const struct verify_lost_record *end)
 
 /* The last error that counts at that end; INT64_MIN: none. */
 static int64_t
-error_at(const struct verify_lost_seen *s, const struct verify_lost_record *end)
+error_at(const struct lost_expected_evidence *s, const struct lost_expected_record *end)
 {
 	int64_t at_ns = INT64_MIN;
 
 	for (size_t i = 0; i < s->xid_count; i++) {
-		const struct verify_lost_xid *x = &s->xids[i];
+		const struct lost_expected_xid *x = &s->xids[i];
 
 		if (x->gpu == end->gpu && x->at_ns < s->before_ns && !is_programs_own(x->xid) &&
 		    x->at_ns >= end->end_ns - 10 * MINUTE && x->at_ns <= end->end_ns + MINUTE && x->at_ns > at_ns)
@@ -65,36 +65,36 @@ error_at(const struct verify_lost_seen *s, const struct verify_lost_record *end)
 }
 
 /* Rules 2 to 4. */
-static enum verify_lost_cause
-cause_of(const struct verify_lost_seen *s, const struct verify_lost_record *end, int64_t error_ns)
+static enum lost_expected_cause
+cause_of(const struct lost_expected_evidence *s, const struct lost_expected_record *end, int64_t error_ns)
 {
 	bool accounted = false;
 
 	for (size_t i = 0; i < s->record_count; i++) {
-		const struct verify_lost_record *r = &s->records[i];
+		const struct lost_expected_record *r = &s->records[i];
 
 		if (r->gpu != end->gpu || r->start_ns >= s->before_ns)
 			continue;
 		if (r->state == WIRE_DOWN && r->start_ns >= end->end_ns && r->start_ns <= end->end_ns + MINUTE)
-			return VERIFY_LOST_DOWN;
+			return LOST_EXPECTED_DOWN;
 		accounted = accounted || (r->end_ns > end->end_ns && r->start_ns <= end->end_ns + 10 * MINUTE);
 	}
 	if (!accounted && s->accounted_ns >= end->end_ns + 10 * MINUTE)
-		return VERIFY_LOST_SILENT;
-	return error_ns != INT64_MIN ? VERIFY_LOST_XID : VERIFY_LOST_NOT;
+		return LOST_EXPECTED_SILENT;
+	return error_ns != INT64_MIN ? LOST_EXPECTED_XID : LOST_EXPECTED_NOT;
 }
 
 void
-verify_lost_stays(const struct verify_lost_seen *s, int64_t hour_ns, verify_lost_tell *tell, void *arg)
+lost_expected_stays(const struct lost_expected_evidence *s, int64_t hour_ns, lost_expected_tell *tell, void *arg)
 {
 	for (size_t i = 0; i < s->record_count; i++) {
-		const struct verify_lost_record *r = &s->records[i];
-		struct verify_lost lost = {.node = r->node,
-		                           .stream = r->stream,
-		                           .device = r->device,
-		                           .holder = r->holder,
-		                           .ended_ns = r->end_ns,
-		                           .failed_gpu = r->gpu};
+		const struct lost_expected_record *r = &s->records[i];
+		struct lost_expected lost = {.node = r->node,
+		                             .stream = r->stream,
+		                             .device = r->device,
+		                             .holder = r->holder,
+		                             .ended_ns = r->end_ns,
+		                             .failed_gpu = r->gpu};
 		int64_t error_ns;
 
 		if (r->state != WIRE_HELD || r->start_ns >= s->before_ns || r->end_ns < hour_ns ||
@@ -102,7 +102,7 @@ verify_lost_stays(const struct verify_lost_seen *s, int64_t hour_ns, verify_lost
 			continue;
 		error_ns = error_at(s, r);
 		lost.cause = cause_of(s, r, error_ns);
-		if (lost.cause == VERIFY_LOST_NOT)
+		if (lost.cause == LOST_EXPECTED_NOT)
 			continue;
 		if (error_ns == INT64_MIN)
 			tell(arg, &lost);
@@ -116,21 +116,21 @@ verify_lost_stays(const struct verify_lost_seen *s, int64_t hour_ns, verify_lost
 }
 
 void
-verify_lost_others(const struct verify_lost_seen *s, const struct verify_lost *failed, verify_lost_tell *tell,
-                   void *arg)
+lost_expected_others(const struct lost_expected_evidence *s, const struct lost_expected *failed,
+                     lost_expected_tell *tell, void *arg)
 {
 	const int64_t from_ns = failed->ended_ns - 15 * MINUTE, to_ns = failed->ended_ns + 25 * MINUTE;
 
 	for (size_t i = 0; i < s->record_count; i++) {
-		const struct verify_lost_record *r = &s->records[i];
-		struct verify_lost lost = *failed;
+		const struct lost_expected_record *r = &s->records[i];
+		struct lost_expected lost = *failed;
 		bool last = r->holder == failed->holder && r->start_ns >= from_ns && r->start_ns < to_ns &&
 		            r->start_ns < s->before_ns && r->end_ns >= failed->ended_ns - MINUTE &&
 		            r->end_ns < failed->ended_ns + 10 * MINUTE;
 
 		lost.stream = r->stream;
 		for (size_t k = 0; last && k < s->record_count; k++) {
-			const struct verify_lost_record *o = &s->records[k];
+			const struct lost_expected_record *o = &s->records[k];
 
 			if (o->device != r->device || o->holder != r->holder || o->start_ns < from_ns ||
 			    o->start_ns >= to_ns || o->start_ns >= s->before_ns)
@@ -143,7 +143,6 @@ verify_lost_others(const struct verify_lost_seen *s, const struct verify_lost *f
 		lost.node = r->node;
 		lost.device = r->device;
 		lost.ended_ns = r->end_ns;
-		lost.other = true;
 		tell(arg, &lost);
 	}
 }

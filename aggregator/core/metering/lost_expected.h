@@ -12,36 +12,35 @@
 
 #include "common/base/base.h"
 
-struct verify_lost_record {
+struct lost_expected_record {
 	int64_t node, gpu, device, holder, stream, start_ns, end_ns;
 	int state; /* enum wire_state */
 };
-struct verify_lost_xid {
+struct lost_expected_xid {
 	int64_t gpu, at_ns, xid;
 };
-enum verify_lost_cause { VERIFY_LOST_NOT, VERIFY_LOST_DOWN, VERIFY_LOST_SILENT, VERIFY_LOST_XID };
-extern const char *const verify_lost_causes[];
+enum lost_expected_cause { LOST_EXPECTED_NOT, LOST_EXPECTED_DOWN, LOST_EXPECTED_SILENT, LOST_EXPECTED_XID };
+extern const char *const lost_expected_causes[];
 
-struct verify_lost {
+struct lost_expected {
 	int64_t node, stream, device, holder, ended_ns, xid, failed_gpu; /* xid 0: none */
-	enum verify_lost_cause cause;
-	bool other; /* by rule 5 */
+	enum lost_expected_cause cause;
 };
-typedef void verify_lost_tell(void *arg, const struct verify_lost *lost);
+typedef void lost_expected_tell(void *arg, const struct lost_expected *lost);
 
 /* The evidence: records of a node around an hour, and errors of its GPUs. before_ns: records that begin there or later are ignored,
  * INT64_MAX: none is. */
-struct verify_lost_seen {
-	const struct verify_lost_record *records;
+struct lost_expected_evidence {
+	const struct lost_expected_record *records;
 	size_t record_count;
-	const struct verify_lost_xid *xids;
+	const struct lost_expected_xid *xids;
 	size_t xid_count;
 	int64_t accounted_ns, before_ns;
 };
 /* Rules 1 to 4, of stays that ended in the hour. */
-void verify_lost_stays(const struct verify_lost_seen *s, int64_t hour_ns, verify_lost_tell *tell, void *arg);
+void lost_expected_stays(const struct lost_expected_evidence *s, int64_t hour_ns, lost_expected_tell *tell, void *arg);
 /* Rule 5, of one failure and the records of its holder on one node. The caller leaves out devices that failed themselves. */
-void verify_lost_others(const struct verify_lost_seen *s, const struct verify_lost *failed, verify_lost_tell *tell,
-                        void *arg);
+void lost_expected_others(const struct lost_expected_evidence *s, const struct lost_expected *failed,
+                          lost_expected_tell *tell, void *arg);
 
 #endif

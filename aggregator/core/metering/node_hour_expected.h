@@ -11,91 +11,92 @@
 
 #include "common/base/base.h"
 
-/* A record with the ledger's ids. The first three columns find it again after another one was changed. */
-enum verify_column {
-	VERIFY_START,
-	VERIFY_DEVICE,
-	VERIFY_HOLDER, /* 0: nobody */
-	VERIFY_STATE,
-	VERIFY_UNITS,
-	VERIFY_SHARING,
-	VERIFY_METHOD,
-	VERIFY_DURATION,
-	VERIFY_HELD,
-	VERIFY_USED_NS,
-	VERIFY_UNMEASURED_NS,
-	VERIFY_OVER_NS,
-	VERIFY_MEMORY_BYTE_MS,
-	VERIFY_ENERGY_MJ,
-	VERIFY_TICKS,
-	VERIFY_PEAK_MEMORY_BYTES,
-	VERIFY_SM_ACTIVE_NS,
-	VERIFY_SM_MEASURED_NS,
-	VERIFY_COLUMNS
+/* A record with the ledger's ids. The first three columns identify it if another one was changed. */
+enum node_hour_column {
+	NODE_HOUR_START,
+	NODE_HOUR_DEVICE,
+	NODE_HOUR_HOLDER, /* 0: nobody */
+	NODE_HOUR_STATE,
+	NODE_HOUR_UNITS,
+	NODE_HOUR_SHARING,
+	NODE_HOUR_METHOD,
+	NODE_HOUR_DURATION,
+	NODE_HOUR_HELD,
+	NODE_HOUR_USED_NS,
+	NODE_HOUR_UNMEASURED_NS,
+	NODE_HOUR_OVER_NS,
+	NODE_HOUR_MEMORY_BYTE_MS,
+	NODE_HOUR_ENERGY_MJ,
+	NODE_HOUR_TICKS,
+	NODE_HOUR_PEAK_MEMORY_BYTES,
+	NODE_HOUR_SM_ACTIVE_NS,
+	NODE_HOUR_SM_MEASURED_NS,
+	NODE_HOUR_COLUMNS
 };
-#define VERIFY_KEY_COLUMNS 3
-struct verify_interval {
-	int64_t v[VERIFY_COLUMNS];
+#define NODE_HOUR_KEY_COLUMNS 3
+struct node_hour_interval {
+	int64_t v[NODE_HOUR_COLUMNS];
 };
-extern const char *const verify_column_names[VERIFY_COLUMNS];
+extern const char *const node_hour_column_names[NODE_HOUR_COLUMNS];
 
-enum verify_fault { VERIFY_MISSING, VERIFY_EXTRA, VERIFY_DOUBLED, VERIFY_CHANGED };
+enum node_hour_fault { NODE_HOUR_MISSING, NODE_HOUR_EXTRA, NODE_HOUR_DOUBLED, NODE_HOUR_CHANGED };
 /* expected is NULL for EXTRA, found for MISSING. */
-typedef void verify_interval_fault(void *arg, enum verify_fault fault, const struct verify_interval *expected,
-                                   const struct verify_interval *found);
-/* Rule 1. Both arrays are sorted and used up. */
-void verify_intervals(struct verify_interval *expected, size_t n, struct verify_interval *found, size_t m,
-                      verify_interval_fault *tell, void *arg);
+typedef void node_hour_interval_fault(void *arg, enum node_hour_fault fault, const struct node_hour_interval *expected,
+                                      const struct node_hour_interval *found);
+/* Rule 1. Sorts both arrays and overwrites them. */
+void node_hour_compare_intervals(struct node_hour_interval *expected, size_t n, struct node_hour_interval *found,
+                                 size_t m, node_hour_interval_fault *tell, void *arg);
 
 /* The seven states come first. */
-enum verify_sum {
-	VERIFY_USED,
-	VERIFY_IDLE,
-	VERIFY_UNMEASURED,
-	VERIFY_UNALLOCATED,
-	VERIFY_STRANDED,
-	VERIFY_DOWN,
-	VERIFY_UNKNOWN,
-	VERIFY_OVER,
-	VERIFY_CLOCK_ADJUST,
-	VERIFY_ENERGY,
-	VERIFY_MEMORY,
-	VERIFY_SM_ACTIVE,
-	VERIFY_SM_MEASURED,
-	VERIFY_PEAK_MEMORY, /* the most, not the sum */
-	VERIFY_SUMS
+enum node_hour_sum {
+	NODE_HOUR_USED,
+	NODE_HOUR_IDLE,
+	NODE_HOUR_UNMEASURED,
+	NODE_HOUR_UNALLOCATED,
+	NODE_HOUR_STRANDED,
+	NODE_HOUR_DOWN,
+	NODE_HOUR_UNKNOWN,
+	NODE_HOUR_OVER,
+	NODE_HOUR_CLOCK_ADJUST,
+	NODE_HOUR_ENERGY,
+	NODE_HOUR_MEMORY,
+	NODE_HOUR_SM_ACTIVE,
+	NODE_HOUR_SM_MEASURED,
+	NODE_HOUR_PEAK_MEMORY, /* the most, not the sum */
+	NODE_HOUR_SUMS
 };
-#define VERIFY_STATES (VERIFY_UNKNOWN + 1)
-extern const char *const verify_sum_names[VERIFY_SUMS];
+#define NODE_HOUR_STATES (NODE_HOUR_UNKNOWN + 1)
+extern const char *const node_hour_sum_names[NODE_HOUR_SUMS];
 
 /* One row of an hour; device to method are its key. */
-struct verify_row {
+struct node_hour_row {
 	int64_t device_id, holder_id; /* holder 0: nobody */
 	int64_t sharing, method;      /* 0 and 0: time that no record covers */
 	int64_t gpu_id;
 	int64_t workspace_id; /* 0: nobody held */
-	int128 sum[VERIFY_SUMS];
+	int128 sum[NODE_HOUR_SUMS];
 };
-/* in_place(verify_rows) struct verify_rows rows = {0}; */
-struct verify_rows {
-	struct verify_row *at;
+/* in_place(node_hour_rows) struct node_hour_rows rows = {0}; */
+struct node_hour_rows {
+	struct node_hour_row *at;
 	size_t count, cap;
 };
-void verify_rows_fini(struct verify_rows *r);
-void verify_rows_add(struct verify_rows *r, const struct verify_row *row);
+void node_hour_rows_fini(struct node_hour_rows *r);
+void node_hour_rows_add(struct node_hour_rows *r, const struct node_hour_row *row);
 /* Rule 2 for one record of a device of this GPU. */
-void verify_rows_record(struct verify_rows *r, int64_t gpu_id, const struct verify_interval *i);
+void node_hour_rows_record(struct node_hour_rows *r, int64_t gpu_id, const struct node_hour_interval *i);
 /* Rule 3: records have held this much of the GPU, whose own device is gpu_device_id. */
-void verify_rows_balance(struct verify_rows *r, int64_t gpu_id, int64_t gpu_device_id, int64_t served_ns, int128 held);
+void node_hour_rows_balance(struct node_hour_rows *r, int64_t gpu_id, int64_t gpu_device_id, int64_t served_ns,
+                            int128 held);
 /* Sorts by key; rows of one key become one. Needed before reading and comparing. */
-void verify_rows_pack(struct verify_rows *r);
+void node_hour_rows_pack(struct node_hour_rows *r);
 
-/* Both packed. Tells every row that one of them lacks, and CHANGED for every row that both have, equal or not. */
-typedef void verify_row_fault(void *arg, enum verify_fault fault, const struct verify_row *expected,
-                              const struct verify_row *found);
-void verify_rows_compare(const struct verify_rows *expected, const struct verify_rows *found, verify_row_fault *tell,
-                         void *arg);
-/* The states less clock_adjust, of all rows of a GPU: what must be 5040 x its time in service. */
-int128 verify_rows_conserved(const struct verify_rows *r, int64_t gpu_id);
+/* Both are packed. Reports every row that one of them lacks, and CHANGED for every row that both have, equal or not. */
+typedef void node_hour_row_fault(void *arg, enum node_hour_fault fault, const struct node_hour_row *expected,
+                                 const struct node_hour_row *found);
+void node_hour_rows_compare(const struct node_hour_rows *expected, const struct node_hour_rows *found,
+                            node_hour_row_fault *tell, void *arg);
+/* The states less clock_adjust, of all rows of a GPU: must equal 5040 x its time in service. */
+int128 node_hour_rows_conserved(const struct node_hour_rows *r, int64_t gpu_id);
 
 #endif

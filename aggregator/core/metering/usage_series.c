@@ -20,25 +20,14 @@ usage_table_fini(struct usage_table *t)
 		mem_free(t->at[i].profile);
 	}
 	mem_free(t->at);
-	idmap_fini(&t->where);
-	idmap_fini(&t->beyond);
-}
-
-/* FNV-1a, with the NUL of each text in it. */
-static uint64_t
-hash_text(uint64_t hash, const char *text)
-{
-	const uint64_t prime = UINT64_C(0x100000001b3);
-
-	for (; *text != '\0'; text++)
-		hash = (hash ^ (unsigned char)*text) * prime;
-	return hash * prime;
+	hash_fini(&t->where);
+	hash_fini(&t->beyond);
 }
 
 static uint64_t
 hash_of(int32_t workspace_id, unsigned kind, const struct device_class *c)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)(uint32_t)workspace_id << 8 ^ kind;
+	uint64_t hash = hash_number(HASH_START, (uint64_t)(uint32_t)workspace_id << 32 | kind);
 
 	return hash_text(hash_text(hash_text(hash, c->cluster), c->gpu_model), c->profile);
 }
@@ -67,17 +56,17 @@ static int128 *
 place_of(struct usage_table *t, int32_t workspace_id, unsigned kind, const struct device_class *c)
 {
 	uint64_t key = hash_of(workspace_id, kind, c);
-	size_t at;
+	size_t at, slot;
 
-	for (; idmap_find(&t->where, key, &at); key++)
+	for (at = hash_first(&t->where, key, &slot); at != HASH_NONE; at = hash_next(&t->where, key, &slot))
 		if (is_of(&t->at[at], workspace_id, kind, c))
 			return &t->at[at].amount;
 	if (t->count < t->max) {
-		idmap_put(&t->where, key, t->count);
+		hash_add(&t->where, key, t->count);
 		return &add_series(t, workspace_id, kind, c)->amount;
 	}
 	if (t->beyond.count < REMEMBERED_MAX)
-		idmap_put(&t->beyond, key, 0);
+		hash_put(&t->beyond, key, 0);
 	return &t->rest[kind];
 }
 

@@ -21,9 +21,9 @@ struct usage_series {
 struct usage_table {
 	struct usage_series *at; /* in the order in which they came */
 	size_t count, max;
-	struct idmap where;
+	struct hash where;
 	int128 rest[SERIES_KINDS];
-	struct idmap beyond; /* keys of the series in the rest, up to a limit */
+	struct hash beyond; /* keys of the series in the rest, up to a limit */
 };
 
 void usage_table_init(struct usage_table *t, size_t max);

@@ -386,7 +386,7 @@ check_limits(const struct policy_tenant *t, const struct capacities *s, const ch
 	struct request a = {.tenant = t, .file = file};
 	size_t count;
 	owned(mem) const char **models = models_of(s, &count);
-	bool ok = check_limit(a, "max", &t->maximum, models, count, err) &&
+	bool ok = check_limit(a, "maximum", &t->maximum, models, count, err) &&
 	          check_limit(a, "default_limit", &t->default_limit, models, count, err);
 
 	for (size_t w = 0; w < t->workspace_count && ok; w++) {

@@ -794,7 +794,7 @@ put_head(const struct draft *d)
 	buf_str(d->out, " GPU-hours that somebody held; those in force own ");
 	put_percent(d->out, d->plan->before, d->plan->total);
 	buf_str(d->out,
-	        ".\n# What was in force stays, and is asked first. Labels are chosen by whoever makes a pod.\n");
+	        ".\n# Rules that are in force stay, and are asked first. Labels are chosen by the author of a pod.\n");
 	put_left_out(d);
 }
 

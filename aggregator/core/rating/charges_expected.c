@@ -32,7 +32,7 @@ portion(int128 total, int128 weight, int128 whole, int128 *ret_rest)
 }
 
 void
-verify_share(int128 total, const int128 *weight, size_t n, int128 *out)
+charges_expected_share(int128 total, const int128 *weight, size_t n, int128 *out)
 {
 	owned(mem) int128 *rest = mem_array(n, sizeof(*rest));
 	int128 whole = 0, left = total;
@@ -74,7 +74,7 @@ share_below(int128 total, const int128 *weight, const int128 *ceiling, size_t n,
 			left -= full[i] ? ceiling[i] : 0;
 			open[i] = full[i] || ceiling[i] == 0 ? 0 : weight[i];
 		}
-		verify_share(left, open, n, part);
+		charges_expected_share(left, open, n, part);
 		for (size_t i = 0; i < n; i++) {
 			if (!full[i] && part[i] > ceiling[i])
 				again = full[i] = true;
@@ -89,15 +89,15 @@ struct party {
 	int64_t workspace;
 	size_t use, use_end, right, right_end; /* its rows */
 	int128 held, reserved;
-	int128 of_class[VERIFY_CLASSES];
+	int128 of_class[CHARGES_EXPECTED_CLASSES];
 	int128 unused, lent, undelivered;
 };
 struct hour {
-	const struct verify_pool *pool;
+	const struct charges_expected_pool *pool;
 	struct party *parties;
 	size_t count;
-	int128 (*of_use)[VERIFY_CLASSES][VERIFY_AMOUNTS];
-	verify_pool_tell *tell;
+	int128 (*of_use)[CHARGES_EXPECTED_CLASSES][CHARGES_EXPECTED_AMOUNTS];
+	charges_expected_tell *tell;
 	void *arg;
 };
 
@@ -117,7 +117,7 @@ by_size(int64_t units_a, const char *profile_a, int64_t units_b, const char *pro
 static int
 use_order(const void *a, const void *b)
 {
-	const struct verify_use *x = a, *y = b;
+	const struct charges_expected_use *x = a, *y = b;
 	int order = (x->workspace > y->workspace) - (x->workspace < y->workspace);
 
 	if (order == 0)
@@ -128,18 +128,18 @@ use_order(const void *a, const void *b)
 static int
 right_order(const void *a, const void *b)
 {
-	const struct verify_right *x = a, *y = b;
+	const struct charges_expected_right *x = a, *y = b;
 	int order = (x->workspace > y->workspace) - (x->workspace < y->workspace);
 
 	return order != 0 ? order : by_size(x->units, x->profile, y->units, y->profile);
 }
 
 static int128
-time_of(const int128 amount[VERIFY_AMOUNTS])
+time_of(const int128 amount[CHARGES_EXPECTED_AMOUNTS])
 {
 	int128 sum = 0;
 
-	for (int s = 0; s < VERIFY_HELD_STATES; s++)
+	for (int s = 0; s < CHARGES_EXPECTED_HELD_STATES; s++)
 		sum += amount[s];
 	return sum;
 }
@@ -147,7 +147,7 @@ time_of(const int128 amount[VERIFY_AMOUNTS])
 static void
 find_parties(struct hour *h)
 {
-	const struct verify_pool *p = h->pool;
+	const struct charges_expected_pool *p = h->pool;
 
 	for (size_t u = 0, r = 0; u < p->use_count || r < p->right_count;) {
 		struct party *x = &h->parties[h->count++];
@@ -188,18 +188,18 @@ classify(struct hour *h, int128 capacity)
 		struct party *x = &h->parties[i];
 
 		x->undelivered = part[i];
-		x->of_class[VERIFY_COVERED] = least(x->held, x->reserved - part[i]);
-		x->unused = x->reserved - part[i] - x->of_class[VERIFY_COVERED];
+		x->of_class[CHARGES_EXPECTED_COVERED] = least(x->held, x->reserved - part[i]);
+		x->unused = x->reserved - part[i] - x->of_class[CHARGES_EXPECTED_COVERED];
 		spare -= x->reserved - part[i];
-		weight[i] = x->held - x->of_class[VERIFY_COVERED];
+		weight[i] = x->held - x->of_class[CHARGES_EXPECTED_COVERED];
 		over += weight[i];
 	}
-	verify_share(least(over, spare), weight, n, part);
+	charges_expected_share(least(over, spare), weight, n, part);
 	for (size_t i = 0; i < n; i++) { /* 4 */
 		struct party *x = &h->parties[i];
 
-		x->of_class[VERIFY_ON_DEMAND] = part[i];
-		x->of_class[VERIFY_BORROWED] = weight[i] - part[i];
+		x->of_class[CHARGES_EXPECTED_ON_DEMAND] = part[i];
+		x->of_class[CHARGES_EXPECTED_BORROWED] = weight[i] - part[i];
 		borrowed += weight[i] - part[i];
 		spare -= part[i];
 	}
@@ -226,29 +226,30 @@ classify(struct hour *h, int128 capacity)
 
 /* Rule 7: one kind of device, whose time in each class is given. */
 static void
-divide_use(const struct verify_use *u, const int128 time[VERIFY_CLASSES], int128 out[VERIFY_CLASSES][VERIFY_AMOUNTS])
+divide_use(const struct charges_expected_use *u, const int128 time[CHARGES_EXPECTED_CLASSES],
+           int128 out[CHARGES_EXPECTED_CLASSES][CHARGES_EXPECTED_AMOUNTS])
 {
-	int128 left[VERIFY_HELD_STATES], part[VERIFY_CLASSES];
+	int128 left[CHARGES_EXPECTED_HELD_STATES], part[CHARGES_EXPECTED_CLASSES];
 
 	memcpy(left, u->amount, sizeof(left));
-	for (int c = 0; c < VERIFY_CLASSES; c++) {
-		verify_share(time[c], left, VERIFY_HELD_STATES, out[c]);
-		for (int s = 0; s < VERIFY_HELD_STATES; s++)
+	for (int c = 0; c < CHARGES_EXPECTED_CLASSES; c++) {
+		charges_expected_share(time[c], left, CHARGES_EXPECTED_HELD_STATES, out[c]);
+		for (int s = 0; s < CHARGES_EXPECTED_HELD_STATES; s++)
 			left[s] -= out[c][s];
 	}
-	for (int s = VERIFY_HELD_STATES; s < VERIFY_AMOUNTS; s++) {
-		verify_share(u->amount[s], time, VERIFY_CLASSES, part);
-		for (int c = 0; c < VERIFY_CLASSES; c++)
+	for (int s = CHARGES_EXPECTED_HELD_STATES; s < CHARGES_EXPECTED_AMOUNTS; s++) {
+		charges_expected_share(u->amount[s], time, CHARGES_EXPECTED_CLASSES, part);
+		for (int c = 0; c < CHARGES_EXPECTED_CLASSES; c++)
 			out[c][s] = part[c];
 		if (time_of(u->amount) == 0)
-			out[VERIFY_ON_DEMAND][s] = u->amount[s];
+			out[CHARGES_EXPECTED_ON_DEMAND][s] = u->amount[s];
 	}
 }
 
 static void
-say(const struct hour *h, const struct verify_pool_row *row)
+say(const struct hour *h, const struct charges_expected_row *row)
 {
-	for (int s = 0; s < VERIFY_CHARGE_SUMS; s++)
+	for (int s = 0; s < CHARGES_EXPECTED_SUMS; s++)
 		if (row->sum[s] != 0) {
 			h->tell(h->arg, row);
 			return;
@@ -258,20 +259,22 @@ say(const struct hour *h, const struct verify_pool_row *row)
 static void
 tell_uses(struct hour *h, const struct party *x)
 {
-	int128 left[VERIFY_CLASSES];
+	int128 left[CHARGES_EXPECTED_CLASSES];
 
 	memcpy(left, x->of_class, sizeof(left));
 	for (size_t u = x->use; u < x->use_end; u++) {
-		int128 rest = time_of(h->pool->uses[u].amount), time[VERIFY_CLASSES];
+		int128 rest = time_of(h->pool->uses[u].amount), time[CHARGES_EXPECTED_CLASSES];
 
-		for (int c = 0; c < VERIFY_CLASSES; c++) {
+		for (int c = 0; c < CHARGES_EXPECTED_CLASSES; c++) {
 			time[c] = least(rest, left[c]);
 			rest -= time[c];
 			left[c] -= time[c];
 		}
 		divide_use(&h->pool->uses[u], time, h->of_use[u]);
-		for (int c = 0; c < VERIFY_CLASSES; c++) {
-			struct verify_pool_row row = {.table = VERIFY_CHARGE_DAY, .use = &h->pool->uses[u], .klass = c};
+		for (int c = 0; c < CHARGES_EXPECTED_CLASSES; c++) {
+			struct charges_expected_row row = {.table = CHARGES_EXPECTED_CHARGE_DAY,
+			                                   .use = &h->pool->uses[u],
+			                                   .klass = c};
 
 			memcpy(row.sum, h->of_use[u][c], sizeof(h->of_use[u][c]));
 			say(h, &row);
@@ -286,13 +289,14 @@ tell_rights(const struct hour *h, const struct party *x)
 	size_t n = x->right_end - x->right;
 	owned(mem) int128 *weight = mem_array(n, sizeof(*weight));
 	owned(mem) int128 *undelivered = mem_array(n, sizeof(*undelivered));
-	int128 left[] = {x->of_class[VERIFY_COVERED], x->lent, x->unused};
+	int128 left[] = {x->of_class[CHARGES_EXPECTED_COVERED], x->lent, x->unused};
 
 	for (size_t i = 0; i < n; i++)
 		weight[i] = h->pool->rights[x->right + i].reserved;
-	verify_share(x->undelivered, weight, n, undelivered);
+	charges_expected_share(x->undelivered, weight, n, undelivered);
 	for (size_t i = 0; i < n; i++) {
-		struct verify_pool_row row = {.table = VERIFY_RESERVE_DAY, .right = &h->pool->rights[x->right + i]};
+		struct charges_expected_row row = {.table = CHARGES_EXPECTED_RESERVE_DAY,
+		                                   .right = &h->pool->rights[x->right + i]};
 		int128 rest = weight[i] - undelivered[i];
 
 		row.sum[0] = weight[i];
@@ -316,26 +320,26 @@ tell_loans(struct hour *h)
 	for (size_t i = 0; i < h->count; i++)
 		lent[i] = h->parties[i].lent;
 	for (size_t u = 0; u < h->pool->use_count; u++) {
-		int128 *left = h->of_use[u][VERIFY_BORROWED];
+		int128 *left = h->of_use[u][CHARGES_EXPECTED_BORROWED];
 
 		if (time_of(left) == 0)
 			continue;
-		verify_share(time_of(left), lent, h->count, time);
+		charges_expected_share(time_of(left), lent, h->count, time);
 		for (size_t i = 0; i < h->count; i++) {
-			struct verify_pool_row row = {.table = VERIFY_LOAN_DAY,
-			                              .use = &h->pool->uses[u],
-			                              .lender = h->parties[i].workspace};
+			struct charges_expected_row row = {.table = CHARGES_EXPECTED_LOAN_DAY,
+			                                   .use = &h->pool->uses[u],
+			                                   .lender = h->parties[i].workspace};
 			int128 part[2];
 
 			if (time[i] == 0)
 				continue;
 			lent[i] -= time[i];
-			for (int s = VERIFY_HELD_STATES; s < VERIFY_AMOUNTS; s++) {
-				verify_share(left[s], (int128[]){time[i], time_of(left) - time[i]}, 2, part);
+			for (int s = CHARGES_EXPECTED_HELD_STATES; s < CHARGES_EXPECTED_AMOUNTS; s++) {
+				charges_expected_share(left[s], (int128[]){time[i], time_of(left) - time[i]}, 2, part);
 				row.sum[s] = part[0];
 			}
-			verify_share(time[i], left, VERIFY_HELD_STATES, row.sum);
-			for (int s = 0; s < VERIFY_AMOUNTS; s++)
+			charges_expected_share(time[i], left, CHARGES_EXPECTED_HELD_STATES, row.sum);
+			for (int s = 0; s < CHARGES_EXPECTED_AMOUNTS; s++)
 				left[s] -= row.sum[s];
 			say(h, &row);
 		}
@@ -343,11 +347,11 @@ tell_loans(struct hour *h)
 }
 
 void
-verify_pool_settle(struct verify_pool *p, verify_pool_tell *tell, void *arg)
+charges_expected_settle(struct charges_expected_pool *p, charges_expected_tell *tell, void *arg)
 {
 	owned(mem) struct party *parties = mem_array(p->use_count + p->right_count, sizeof(*parties));
 	struct hour h = {.pool = p, .parties = parties, .tell = tell, .arg = arg};
-	struct verify_pool_row row = {.table = VERIFY_POOL_DAY};
+	struct charges_expected_row row = {.table = CHARGES_EXPECTED_POOL_DAY};
 	int128 capacity = p->unallocated + p->stranded;
 
 	if (p->use_count > 0)
@@ -361,7 +365,7 @@ verify_pool_settle(struct verify_pool *p, verify_pool_tell *tell, void *arg)
 	row.sum[0] = capacity;
 	row.sum[5] = classify(&h, capacity);
 	for (size_t i = 0; i < h.count; i++) {
-		for (int c = 0; c < VERIFY_CLASSES; c++)
+		for (int c = 0; c < CHARGES_EXPECTED_CLASSES; c++)
 			row.sum[1 + c] += parties[i].of_class[c];
 		row.sum[4] += parties[i].unused;
 		tell_uses(&h, &parties[i]);

@@ -18,45 +18,51 @@
 
 #include "common/base/base.h"
 
-enum verify_charge { VERIFY_CHARGE_DAY, VERIFY_RESERVE_DAY, VERIFY_LOAN_DAY, VERIFY_POOL_DAY, VERIFY_CHARGE_TABLES };
-enum { VERIFY_COVERED, VERIFY_ON_DEMAND, VERIFY_BORROWED, VERIFY_CLASSES };
+enum charges_expected_table {
+	CHARGES_EXPECTED_CHARGE_DAY,
+	CHARGES_EXPECTED_RESERVE_DAY,
+	CHARGES_EXPECTED_LOAN_DAY,
+	CHARGES_EXPECTED_POOL_DAY,
+	CHARGES_EXPECTED_TABLES
+};
+enum { CHARGES_EXPECTED_COVERED, CHARGES_EXPECTED_ON_DEMAND, CHARGES_EXPECTED_BORROWED, CHARGES_EXPECTED_CLASSES };
 /* used, idle and unmeasured are held time; over and energy_mj lie beside it. */
-enum { VERIFY_HELD_STATES = 3, VERIFY_AMOUNTS = 5 };
-#define VERIFY_CHARGE_SUMS 12 /* the most that a table has */
+enum { CHARGES_EXPECTED_HELD_STATES = 3, CHARGES_EXPECTED_AMOUNTS = 5 };
+#define CHARGES_EXPECTED_SUMS 12 /* the most that a table has */
 
-struct verify_use {
+struct charges_expected_use {
 	int64_t workspace, units;
 	const char *profile;
 	int64_t sharing;
-	int128 amount[VERIFY_AMOUNTS];
+	int128 amount[CHARGES_EXPECTED_AMOUNTS];
 };
-struct verify_right {
+struct charges_expected_right {
 	int64_t workspace, units;
 	const char *profile;
 	int128 reserved;
 	int128 lend_cap; /* of the workspace; -1: all of it may be lent */
 };
-struct verify_pool {
-	struct verify_use *uses;
-	struct verify_right *rights;
+struct charges_expected_pool {
+	struct charges_expected_use *uses;
+	struct charges_expected_right *rights;
 	size_t use_count, right_count;
 	int128 unallocated, stranded, down, unknown, energy_mj;
 };
 
 /* A row that the day's tables must have, as a part of its day. use: of charges and loans; right: of reserves; lender: of loans. */
-struct verify_pool_row {
-	enum verify_charge table;
-	const struct verify_use *use;
-	const struct verify_right *right;
+struct charges_expected_row {
+	enum charges_expected_table table;
+	const struct charges_expected_use *use;
+	const struct charges_expected_right *right;
 	int64_t lender;
 	int klass;
-	int128 sum[VERIFY_CHARGE_SUMS];
+	int128 sum[CHARGES_EXPECTED_SUMS];
 };
-typedef void verify_pool_tell(void *arg, const struct verify_pool_row *row);
+typedef void charges_expected_tell(void *arg, const struct charges_expected_row *row);
 /* Sorts uses and rights. Reports no empty part. */
-void verify_pool_settle(struct verify_pool *p, verify_pool_tell *tell, void *arg);
+void charges_expected_settle(struct charges_expected_pool *p, charges_expected_tell *tell, void *arg);
 
 /* A total in proportion to the weights, by largest remainder, ties to the first; all 0 where the weights are. */
-void verify_share(int128 total, const int128 *weight, size_t n, int128 *out);
+void charges_expected_share(int128 total, const int128 *weight, size_t n, int128 *out);
 
 #endif

@@ -188,7 +188,7 @@ describe(const struct correction_input *in, const struct rated_line *from, struc
 	l->sku = mem_strdup(from->sku);
 	l->invoice_version = in->version;
 	l->invoice_id = mem_printf("%s-%s-%d", in->tenant, in->month, (int)in->version);
-	l->description = mem_printf("correction of %s: %s", in->month, from->description);
+	l->description = rating_correction_description(in->month, from->description);
 	l->days = mem_alloc(sizeof(*l->days));
 	l->day_count = 1;
 	*l->days = (struct rated_day){.ngh = l->ngh,

@@ -270,6 +270,8 @@ const char *rating_charge_type(const struct usage_day *d);
 
 /* The description on an invoice: "On-demand use of A100-80GB MIG 3g.40gb". d: a row of the line. */
 char *rating_description(const struct rated_line *l, const struct usage_day *d);
+/* The same of a correction: "correction of 2026-10: On-demand use of H100-80GB". month: a month, or a time that begins with it. */
+char *rating_correction_description(const char *month, const char *of);
 
 /* "gpu-hour", "1000000 tokens", "instance-hour of 1g.10gb". */
 char *rating_unit_text(const struct rating_unit *unit);

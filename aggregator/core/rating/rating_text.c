@@ -60,8 +60,9 @@ rating_charge_type(const struct usage_day *d)
 	return d->amount < 0 ? "credit" : kinds[d->kind].charge_type;
 }
 
-char *
-rating_description(const struct rated_line *l, const struct usage_day *d)
+/* "Reserved H100-80GB, lent to ": the words of a GPU line before a borrower's name. */
+static char *
+gpu_words(const struct rated_line *l)
 {
 	static const struct wording classes[] = {
 		{"on-demand", "On-demand"},
@@ -75,6 +76,17 @@ rating_description(const struct rated_line *l, const struct usage_day *d)
 		{"mps", ", shared by MPS"},
 		{"plain", ", shared"},
 	};
+
+	return mem_printf("%s%s%s%s%s%s%s",
+	                  l->kind == CHARGE_USAGE ? words_for(classes, ARRAY_LEN(classes), l->klass, l->klass) : "",
+	                  kinds[l->kind].before, l->gpu_model, l->mig_profile[0] != '\0' ? " MIG " : "", l->mig_profile,
+	                  words_for(sharing, ARRAY_LEN(sharing), l->sharing_mode, ""), kinds[l->kind].after);
+}
+
+char *
+rating_description(const struct rated_line *l, const struct usage_day *d)
+{
+	owned(mem) char *gpu = NULL;
 	const char *unpriced = l->priced ? "" : " (no price in force)";
 	const char *provisional = l->provisional ? " (provisional: an hour is still open)" : "";
 
@@ -84,11 +96,14 @@ rating_description(const struct rated_line *l, const struct usage_day *d)
 		return mem_printf("Reversal of %s: %s", d->meter, d->reason);
 	if (l->kind == CHARGE_ADJUSTMENT)
 		return mem_printf("%s: %s", d->amount < 0 ? "Credit" : "One-off charge", d->reason);
-	return mem_printf("%s%s%s%s%s%s%s%s%s%s",
-	                  l->kind == CHARGE_USAGE ? words_for(classes, ARRAY_LEN(classes), l->klass, l->klass) : "",
-	                  kinds[l->kind].before, l->gpu_model, l->mig_profile[0] != '\0' ? " MIG " : "", l->mig_profile,
-	                  words_for(sharing, ARRAY_LEN(sharing), l->sharing_mode, ""), kinds[l->kind].after,
-	                  l->kind == CHARGE_LENT ? l->counterparty : "", unpriced, provisional);
+	gpu = gpu_words(l);
+	return mem_printf("%s%s%s%s", gpu, l->kind == CHARGE_LENT ? l->counterparty : "", unpriced, provisional);
+}
+
+char *
+rating_correction_description(const char *month, const char *of)
+{
+	return mem_printf("correction of %.7s: %s", month, of);
 }
 
 #define GPU_HOUR "gpu-hour"
@@ -193,15 +208,14 @@ names_borrower(const struct rated_line *l)
 static char *
 without_borrower(const struct rated_line *l)
 {
-	owned(mem) char *named = mem_printf("%s%s", kinds[CHARGE_LENT].after, l->counterparty);
-	const char *at = NULL;
+	owned(mem) char *gpu = gpu_words(l);
+	owned(mem) char *before =
+		l->correction_of != NULL ? rating_correction_description(l->period_start, gpu) : mem_strdup(gpu);
+	owned(mem) char *named = mem_printf("%s%s", before, l->counterparty);
+	const size_t n = strlen(named);
 
-	for (const char *found = strstr(l->description, named); found != NULL; found = strstr(found + 1, named))
-		at = found;
-	if (at == NULL)
-		return mem_printf("Reserved %s%sanother tenant", l->gpu_model, kinds[CHARGE_LENT].after);
-	return mem_printf("%.*s%sanother tenant%s", (int)(at - l->description), l->description,
-	                  kinds[CHARGE_LENT].after, at + strlen(named));
+	return mem_printf("%sanother tenant%s", before,
+	                  strncmp(l->description, named, n) == 0 ? l->description + n : "");
 }
 
 void

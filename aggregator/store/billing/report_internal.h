@@ -6,15 +6,15 @@
 #include "aggregator/core/policy/policy.h"
 #include "aggregator/store/billing/report_store.h"
 #include "aggregator/store/db/db.h"
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 
 /* One snapshot of a month. */
 struct report_month {
 	struct db *db;
 	const struct rating_input *in; /* its bounds and books */
-	const struct idmap *books;     /* id -> index */
+	const struct hash *books;      /* id -> index */
 	PGresult *clusters;            /* id, name */
-	struct idmap cluster_at;
+	struct hash cluster_at;
 	PGresult *centers; /* of cost_centers(): tenant, first day in the month, cost centre; in this order */
 	char *dirty;       /* days that are not stored, as an array */
 	bool open;         /* there are such days: they are in temporary tables */
@@ -37,7 +37,7 @@ struct report_rows {
 	int64_t tenant_id;
 	const PGresult *workspaces; /* id and name in columns 3 and 4, rows first to end */
 	int first, end;
-	struct idmap workspace_at;
+	struct hash workspace_at;
 	struct report_charges charges;
 	PGresult *reserves, *loans, *pools, *meters, *adjustments; /* own the texts */
 	PGresult *provisional; /* days of pools with hours that are not sealed; NULL: none */

@@ -349,7 +349,7 @@ void
 report_rows_fini(struct report_rows *r)
 {
 	PQclear(r->provisional);
-	idmap_fini(&r->workspace_at);
+	hash_fini(&r->workspace_at);
 	report_charges_fini(&r->charges);
 	PQclear(r->reserves);
 	PQclear(r->loans);
@@ -397,7 +397,7 @@ find_book(const struct report_rows *r, int64_t id, int64_t *ret, struct err *err
 		*ret = 0;
 		return true;
 	}
-	if (id != 0 && !idmap_find(r->month->books, (uint64_t)id, &book))
+	if (id != 0 && !hash_find(r->month->books, (uint64_t)id, &book))
 		return err_set(err, ERR_FATAL, "price book %" PRId64 " is in force but was not loaded", id);
 	*ret = id == 0 ? -1 : (int64_t)book;
 	return true;
@@ -421,9 +421,9 @@ cost_center_of(const struct report_rows *r, int64_t day)
 static bool
 begin_row(const struct report_rows *r, const struct pool_key *key, struct usage_day *d, struct err *err)
 {
-	size_t cluster = idmap_get(&r->month->cluster_at, (uint64_t)key->cluster_id);
+	size_t cluster = hash_get(&r->month->cluster_at, (uint64_t)key->cluster_id);
 
-	if (cluster == IDMAP_NONE)
+	if (cluster == HASH_NONE)
 		return err_set(err, ERR_FATAL, "cluster %" PRId64 " is charged but was not loaded", key->cluster_id);
 	*d = (struct usage_day){
 		.day = (int32_t)key->day,
@@ -463,11 +463,11 @@ static bool
 begin_workspace_row(const struct report_rows *r, const struct pool_key *key, const char *profile, int64_t units,
                     struct usage_day *d, struct err *err)
 {
-	size_t at = idmap_get(&r->workspace_at, (uint64_t)key->workspace_id);
+	size_t at = hash_get(&r->workspace_at, (uint64_t)key->workspace_id);
 
 	if (!begin_row(r, key, d, err))
 		return false;
-	if (at == IDMAP_NONE)
+	if (at == HASH_NONE)
 		return err_set(err, ERR_FATAL, "workspace %" PRId64 " is charged but was not loaded",
 		               key->workspace_id);
 	d->workspace = res_text(r->workspaces, (int)at, 4);
@@ -737,14 +737,14 @@ add_meters(struct report_rows *r, struct err *err)
 	enum { METER_DAY, METER_BOOK, METER_WORKSPACE, CATEGORY, METER, UNIT, SKU, QUANTITY };
 
 	for (int row = 0; row < PQntuples(r->meters); row++) {
-		size_t at = idmap_get(&r->workspace_at, (uint64_t)res_i64(r->meters, row, METER_WORKSPACE));
+		size_t at = hash_get(&r->workspace_at, (uint64_t)res_i64(r->meters, row, METER_WORKSPACE));
 		struct usage_day d = {
 			.day = (int32_t)res_i64(r->meters, row, METER_DAY),
 			.kind = CHARGE_METER,
 			.cluster = "",
 			.tenant = r->tenant,
 			.cost_center = cost_center_of(r, res_i64(r->meters, row, METER_DAY)),
-			.workspace = at == IDMAP_NONE ? "" : res_text(r->workspaces, (int)at, 4),
+			.workspace = at == HASH_NONE ? "" : res_text(r->workspaces, (int)at, 4),
 			.gpu_model = "",
 			.mig_profile = "",
 			.sharing_mode = "",
@@ -790,7 +790,7 @@ report_rows_load(struct report_rows *r, struct err *err)
 		if (res_null(r->workspaces, i, 3))
 			continue;
 		array_i64(&ids, res_i64(r->workspaces, i, 3));
-		idmap_put(&r->workspace_at, (uint64_t)res_i64(r->workspaces, i, 3), (size_t)i);
+		hash_put(&r->workspace_at, (uint64_t)res_i64(r->workspaces, i, 3), (size_t)i);
 	}
 	arg_text(&a, m->in->period_start);
 	arg_text(&a, m->in->period_end);

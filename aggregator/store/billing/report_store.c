@@ -38,7 +38,7 @@ report_input_free(struct report_input *r)
 	PQclear(m->tenants);
 	PQclear(m->month.clusters);
 	PQclear(m->month.centers);
-	idmap_fini(&m->month.cluster_at);
+	hash_fini(&m->month.cluster_at);
 	price_books_fini(&m->books);
 	shared_month_fini(&m->shared);
 	mem_free(m->month.dirty);
@@ -94,7 +94,7 @@ load_clusters(struct report_month *m, struct err *err)
 	if (!db_run(m->db, &stmt, NULL, &m->clusters, err))
 		return false;
 	for (int row = 0; row < PQntuples(m->clusters); row++)
-		idmap_put(&m->cluster_at, (uint64_t)res_i64(m->clusters, row, 0), (size_t)row);
+		hash_put(&m->cluster_at, (uint64_t)res_i64(m->clusters, row, 0), (size_t)row);
 	return true;
 }
 

@@ -171,7 +171,7 @@ divide(struct division *d, struct shared_month *s, int row, struct err *err)
 
 	if (!fill_tenants(d, s, row, err) || !res_i128(s->pools, row, IDLE, 0, &pool.idle_unit_ns, err))
 		return false;
-	if (book == NULL && idmap_find(d->m->books, (uint64_t)res_i64(s->pools, row, BOOK), &at))
+	if (book == NULL && hash_find(d->m->books, (uint64_t)res_i64(s->pools, row, BOOK), &at))
 		book = &d->m->in->books[at];
 	if (book == NULL)
 		return true;

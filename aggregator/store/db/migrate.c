@@ -51,9 +51,6 @@ check_files(struct err *err)
 	return migration_file_count > 0 || err_set(err, ERR_FATAL, "this program carries no migrations");
 }
 
-/* The development versions before the baseline numbered their files otherwise; each of them had this third one. */
-#define OLD_THIRD_FILE "0003_billing.sql"
-
 static bool
 refuse_old(struct err *err)
 {
@@ -68,20 +65,13 @@ refuse_old(struct err *err)
 static bool
 check_not_old(struct db *db, struct err *err)
 {
-	static const struct db_stmt readable = {
-		"migrations readable",
-		"SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'tollgate' AND c.relname = 'schema_migration' "
-		"AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')"};
-	static const struct db_stmt old = {"migrations old", "SELECT FROM tollgate.schema_migration WHERE name = $1"};
-	owned(result) PGresult *there = NULL, *found = NULL;
-	struct db_args a = {0};
+	static const struct db_stmt old = {
+		"migrations old",
+		"SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'tollgate' AND c.relname = 'ledger' "
+		"AND NOT EXISTS (SELECT FROM pg_type t WHERE t.typnamespace = n.oid AND t.typname = 'gpu_units')"};
+	owned(result) PGresult *found = NULL;
 
-	if (!db_run(db, &readable, NULL, &there, err))
-		return false;
-	if (PQntuples(there) == 0)
-		return true;
-	arg_text(&a, OLD_THIRD_FILE);
-	return db_run(db, &old, &a, &found, err) && (PQntuples(found) == 0 || refuse_old(err));
+	return db_run(db, &old, NULL, &found, err) && (PQntuples(found) == 0 || refuse_old(err));
 }
 
 /* Rules 3 to 5 for one applied migration. */

@@ -229,7 +229,7 @@ mark_needed(struct ingest *in, struct ingest_frame *f)
 	f->counted = 0;
 	for (size_t i = 0; i < f->batch->record_count; i++) {
 		const struct wire_record *r = &f->batch->records[i];
-		struct dict_device *dev = &d->devices[idmap_get(&d->device_ids, r->device)];
+		struct dict_device *dev = &d->devices[hash_get(&d->device_ids, r->device)];
 
 		if (!counts(in, &d->gpus[dev->gpu]))
 			continue;
@@ -238,7 +238,7 @@ mark_needed(struct ingest *in, struct ingest_frame *f)
 		/* A GPU in service has a device of its own, also when only its instances have records. */
 		d->devices[d->gpus[dev->gpu].device].needed = true;
 		if (r->holder != 0)
-			d->holders[idmap_get(&d->holder_ids, r->holder)].needed = true;
+			d->holders[hash_get(&d->holder_ids, r->holder)].needed = true;
 	}
 }
 
@@ -295,12 +295,12 @@ fill_ids(const struct ingest *in, struct ingest_frame *f)
 
 	for (size_t i = 0; i < f->batch->record_count; i++) {
 		const struct wire_record *r = &f->batch->records[i];
-		const struct dict_device *dev = &d->devices[idmap_get(&d->device_ids, r->device)];
+		const struct dict_device *dev = &d->devices[hash_get(&d->device_ids, r->device)];
 		bool counted = counts(in, &d->gpus[dev->gpu]);
 
 		f->device_id[i] = counted ? dev->device_id : 0;
 		f->holder_id[i] =
-			counted && r->holder != 0 ? d->holders[idmap_get(&d->holder_ids, r->holder)].holder_id : 0;
+			counted && r->holder != 0 ? d->holders[hash_get(&d->holder_ids, r->holder)].holder_id : 0;
 	}
 }
 
@@ -557,10 +557,10 @@ judge_record(struct ingest *in, struct ingest_frame *f, size_t i)
 	size_t device, holder = 0;
 	struct dict_gpu *g;
 
-	if (!idmap_find(&d->device_ids, r->device, &device))
+	if (!hash_find(&d->device_ids, r->device, &device))
 		return !REFUSE(f, QUARANTINE_UNKNOWN_ID,
 		               "record %zu: device %" PRIu32 " was never introduced in this stream", i, r->device);
-	if (r->holder != 0 && !idmap_find(&d->holder_ids, r->holder, &holder))
+	if (r->holder != 0 && !hash_find(&d->holder_ids, r->holder, &holder))
 		return !REFUSE(f, QUARANTINE_UNKNOWN_ID,
 		               "record %zu: holder %" PRIu32 " was never introduced in this stream", i, r->holder);
 	if (r->units > d->devices[device].units)

@@ -70,7 +70,7 @@ static size_t
 weight(const struct cached_stream *k)
 {
 	return sizeof(*k) + 64 + strlen(k->node) + strlen(k->cluster) + dict_bytes(&k->dict) +
-	       k->slice.cap * sizeof(*k->slice.at) + idmap_bytes(&k->slice.index);
+	       k->slice.cap * sizeof(*k->slice.at) + hash_memory(&k->slice.index);
 }
 
 static struct cached_stream **

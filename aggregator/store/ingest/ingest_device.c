@@ -37,16 +37,16 @@ dict_entry(struct dict_device *dev, const struct wire_device *d)
 static bool
 gpu_uuids(const struct dict *d, const struct wire_device *devices, size_t n, const char **uuids, struct err *reason)
 {
-	in_place(idmap) struct idmap gpus = {0};
+	in_place(hash) struct hash gpus = {0};
 	size_t k;
 
 	for (size_t i = 0; i < n; i++)
 		if (devices[i].gpu == devices[i].id)
-			idmap_put(&gpus, devices[i].id, i);
+			hash_put(&gpus, devices[i].id, i);
 	for (size_t i = 0; i < n; i++) {
-		if (idmap_find(&gpus, devices[i].gpu, &k))
+		if (hash_find(&gpus, devices[i].gpu, &k))
 			uuids[i] = devices[k].uuid;
-		else if (idmap_find(&d->device_ids, devices[i].gpu, &k) && d->devices[k].is_gpu)
+		else if (hash_find(&d->device_ids, devices[i].gpu, &k) && d->devices[k].is_gpu)
 			uuids[i] = d->gpus[d->devices[k].gpu].uuid;
 		else
 			return err_set(reason, ERR_INVALID,
@@ -207,7 +207,7 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 		return true;
 	full = !stored && count_unused(dict) >= LIMIT_STREAM_ENTRIES;
 	for (size_t i = 0; i < n && full; i++)
-		if (!idmap_find(&dict->device_ids, devices[i].id, &known)) {
+		if (!hash_find(&dict->device_ids, devices[i].id, &known)) {
 			err_set(reason, ERR_INVALID,
 			        "the stream has named %d devices and more of which no record counts, and names another one",
 			        LIMIT_STREAM_ENTRIES);
@@ -218,7 +218,7 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 	if (!find_devices(in, devices, uuids, n, &r, err))
 		return false;
 	for (size_t i = 0; i < n; i++)
-		if (idmap_find(&dict->device_ids, devices[i].id, &known) &&
+		if (hash_find(&dict->device_ids, devices[i].id, &known) &&
 		    !same_meaning(dict, &dict->devices[known], &devices[i], uuids[i], r, (int)i, reason))
 			return true;
 	for (size_t k = 0; k < 2 * n; k++) {
@@ -227,7 +227,7 @@ dict_note_devices(struct ingest *in, const struct wire_device *devices, size_t n
 
 		if (is_gpu != (k < n))
 			continue;
-		if (!idmap_find(&dict->device_ids, d->id, &known))
+		if (!hash_find(&dict->device_ids, d->id, &known))
 			note_new(in, d, uuids[k % n], stored, r, (int)(k % n));
 		else if (is_gpu)
 			note_known(in, known, d, stored, r, (int)(k % n));

@@ -41,13 +41,13 @@ dict_fini(struct dict *d)
 	mem_free(d->gpus);
 	mem_free(d->devices);
 	mem_free(d->holders);
-	idmap_fini(&d->gpu_ids);
-	idmap_fini(&d->gpu_uuids);
-	idmap_fini(&d->device_ids);
-	idmap_fini(&d->holder_ids);
+	hash_fini(&d->gpu_ids);
+	hash_fini(&d->gpu_uuids);
+	hash_fini(&d->device_ids);
+	hash_fini(&d->holder_ids);
 	device_classes_fini(&d->classes);
 	mem_free(d->owners);
-	idmap_fini(&d->owner_ids);
+	hash_fini(&d->owner_ids);
 	memset(d, 0, sizeof(*d));
 }
 
@@ -74,8 +74,8 @@ dict_bytes(const struct dict *d)
 	size_t sum = array_bytes_of(d->gpu_count, sizeof(*d->gpus)) +
 	             array_bytes_of(d->device_count, sizeof(*d->devices)) +
 	             array_bytes_of(d->holder_count, sizeof(*d->holders)) + d->owner_count * sizeof(*d->owners) +
-	             idmap_bytes(&d->gpu_ids) + idmap_bytes(&d->gpu_uuids) + idmap_bytes(&d->device_ids) +
-	             idmap_bytes(&d->holder_ids) + idmap_bytes(&d->owner_ids);
+	             hash_memory(&d->gpu_ids) + hash_memory(&d->gpu_uuids) + hash_memory(&d->device_ids) +
+	             hash_memory(&d->holder_ids) + hash_memory(&d->owner_ids);
 
 	for (size_t i = 0; i < d->gpu_count; i++)
 		sum += text_bytes(d->gpus[i].uuid);
@@ -108,38 +108,26 @@ room(void *array, size_t count, size_t size)
 	return mem_grow(array, count == 0 ? 1 : 2 * count, size);
 }
 
-/* From a digest, so that nobody can choose colliding UUIDs. */
-static uint64_t
-uuid_key(const char *uuid)
-{
-	uint8_t sha[SHA256_SIZE];
-	uint64_t key;
-
-	sha256(uuid, strlen(uuid), sha);
-	memcpy(&key, sha, sizeof(key));
-	return key;
-}
-
 void
 dict_gpu_row(struct dict *d, size_t gpu, int64_t gpu_id)
 {
 	d->gpus[gpu].gpu_id = gpu_id;
-	idmap_put(&d->gpu_ids, (uint64_t)gpu_id, gpu);
+	hash_put(&d->gpu_ids, (uint64_t)gpu_id, gpu);
 }
 
 size_t
 dict_gpu(struct dict *d, const char *uuid, int64_t gpu_id)
 {
-	uint64_t key = uuid_key(uuid);
-	size_t i;
+	uint64_t key = hash_text(HASH_START, uuid);
+	size_t i, slot;
 
-	for (; idmap_find(&d->gpu_uuids, key, &i); key++)
+	for (i = hash_first(&d->gpu_uuids, key, &slot); i != HASH_NONE; i = hash_next(&d->gpu_uuids, key, &slot))
 		if (strcmp(d->gpus[i].uuid, uuid) == 0)
 			return i;
 	d->gpus = room(d->gpus, d->gpu_count, sizeof(*d->gpus));
 	i = d->gpu_count++;
 	d->gpus[i] = (struct dict_gpu){.uuid = mem_strdup(uuid), .device = SIZE_MAX};
-	idmap_put(&d->gpu_uuids, key, i);
+	hash_add(&d->gpu_uuids, key, i);
 	if (gpu_id != 0)
 		dict_gpu_row(d, i, gpu_id);
 	return i;
@@ -180,7 +168,7 @@ dict_device(struct dict *d, const struct dict_device *dev)
 	d->devices[d->device_count] = *dev;
 	if (dev->is_gpu && d->gpus[dev->gpu].device == SIZE_MAX)
 		d->gpus[dev->gpu].device = d->device_count;
-	idmap_put(&d->device_ids, dev->local, d->device_count++);
+	hash_put(&d->device_ids, dev->local, d->device_count++);
 }
 
 void
@@ -188,7 +176,7 @@ dict_holder(struct dict *d, const struct dict_holder *h)
 {
 	d->holders = room(d->holders, d->holder_count, sizeof(*d->holders));
 	d->holders[d->holder_count] = *h;
-	idmap_put(&d->holder_ids, h->local, d->holder_count++);
+	hash_put(&d->holder_ids, h->local, d->holder_count++);
 }
 
 /* --- entries of earlier batches of the stream --- */
@@ -288,7 +276,7 @@ load_device_entries(struct ingest *in, struct err *err)
 static void
 wanted_holders(const struct ingest *in, struct db_array *ids)
 {
-	in_place(idmap) struct idmap seen = {0};
+	in_place(hash) struct hash seen = {0};
 	size_t ignored;
 
 	for (size_t i = 0; i < in->count; i++) {
@@ -297,9 +285,9 @@ wanted_holders(const struct ingest *in, struct db_array *ids)
 		for (size_t k = 0; k < b->record_count + b->holder_count; k++) {
 			uint32_t id = k < b->record_count ? b->records[k].holder : b->holders[k - b->record_count].id;
 
-			if (id == 0 || idmap_find(&seen, id, &ignored))
+			if (id == 0 || hash_find(&seen, id, &ignored))
 				continue;
-			idmap_put(&seen, id, 0);
+			hash_put(&seen, id, 0);
 			array_i64(ids, id);
 		}
 	}

@@ -128,7 +128,7 @@ read_services(struct ingest *in, const PGresult *services)
 		size_t i;
 
 		if (res_i64(services, row, 0) != in->node_id ||
-		    !idmap_find(&in->dict.gpu_ids, (uint64_t)res_i64(services, row, 1), &i))
+		    !hash_find(&in->dict.gpu_ids, (uint64_t)res_i64(services, row, 1), &i))
 			continue;
 		in->dict.gpus[i].in_service = true;
 		in->dict.gpus[i].from_ns = res_i64(services, row, 2);
@@ -407,7 +407,7 @@ void
 store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest_push *const *pushes, size_t n)
 {
 	owned(mem) struct ingest_push **group = mem_array(n, sizeof(*group));
-	in_place(idmap) struct idmap nodes = {0};
+	in_place(hash) struct hash nodes = {0};
 	struct db_ledger ledger;
 	struct err ignored = {0};
 	size_t count = 0, taken;
@@ -418,9 +418,9 @@ store_ingest_group(struct db *db, struct ingest_cache *cache, struct ingest_push
 		struct ingest *in = &pushes[i]->in;
 
 		if (!is_steady(cache, &ledger, in) || !use_cached_stream(cache, &ledger, in) ||
-		    idmap_get(&nodes, (uint64_t)in->node_id) != IDMAP_NONE)
+		    hash_get(&nodes, (uint64_t)in->node_id) != HASH_NONE)
 			continue;
-		idmap_put(&nodes, (uint64_t)in->node_id, count);
+		hash_put(&nodes, (uint64_t)in->node_id, count);
 		group[count++] = pushes[i];
 	}
 	if (count == 0)

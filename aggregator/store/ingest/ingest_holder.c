@@ -10,7 +10,7 @@
 typedef uint8_t identity[SHA256_SIZE];
 
 static void
-hash_text(struct buf *b, const char *s)
+add_text(struct buf *b, const char *s)
 {
 	buf_u64(b, strlen(s));
 	buf_char(b, ':');
@@ -26,16 +26,16 @@ holder_identity(int64_t cluster_id, const struct wire_holder *h, identity out)
 
 	buf_init(&b, 16 * WIRE_MAX_TEXT + LABELS_MAX_TEXT);
 	buf_printf(&b, "%" PRId64 " %" PRIu32 " %" PRId64 " ", cluster_id, h->kind, h->uid);
-	hash_text(&b, h->ns);
-	hash_text(&b, h->pod);
-	hash_text(&b, h->pod_uid);
-	hash_text(&b, h->container);
-	hash_text(&b, h->slurm_job);
-	hash_text(&b, h->slurm_account);
-	hash_text(&b, h->user);
+	add_text(&b, h->ns);
+	add_text(&b, h->pod);
+	add_text(&b, h->pod_uid);
+	add_text(&b, h->container);
+	add_text(&b, h->slurm_job);
+	add_text(&b, h->slurm_account);
+	add_text(&b, h->user);
 	if (h->group[0] || h->labels[0]) {
-		hash_text(&b, h->group);
-		hash_text(&b, h->labels);
+		add_text(&b, h->group);
+		add_text(&b, h->labels);
 	}
 	ASSERT(!b.over);
 	sha256(b.data, b.len, out);
@@ -187,7 +187,7 @@ check_known(struct ingest *in, const struct wire_holder *holders, size_t n, iden
 	size_t known;
 
 	for (size_t i = 0; i < n; i++)
-		any_entered = any_entered || (idmap_find(&in->dict.holder_ids, holders[i].id, &known) &&
+		any_entered = any_entered || (hash_find(&in->dict.holder_ids, holders[i].id, &known) &&
 		                              in->dict.holders[known].holder_id != 0);
 	if (any_entered && !find_holders(in, keys, n, ids, err))
 		return false;
@@ -195,7 +195,7 @@ check_known(struct ingest *in, const struct wire_holder *holders, size_t n, iden
 		const struct dict_holder *h;
 		identity was;
 
-		if (!idmap_find(&in->dict.holder_ids, holders[i].id, &known))
+		if (!hash_find(&in->dict.holder_ids, holders[i].id, &known))
 			continue;
 		h = &in->dict.holders[known];
 		if (h->holder_id == 0)
@@ -229,7 +229,7 @@ dict_note_holders(struct ingest *in, const struct wire_holder *holders, size_t n
 	if (!check_known(in, holders, n, keys, reason, err))
 		return false;
 	for (size_t i = 0; i < n && reason->kind == ERR_NONE; i++)
-		if (!idmap_find(&in->dict.holder_ids, holders[i].id, &known))
+		if (!hash_find(&in->dict.holder_ids, holders[i].id, &known))
 			dict_holder(&in->dict, &(struct dict_holder){.local = holders[i].id,
 			                                             .stored = stored,
 			                                             .entry = holder_copy(&holders[i])});

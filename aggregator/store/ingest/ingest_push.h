@@ -65,17 +65,17 @@ struct dict {
 	size_t gpu_count, device_count;
 	struct dict_holder *holders;
 	size_t holder_count;
-	bool services_read;      /* of GPUs in service on the node */
-	int64_t services_seen;   /* value of services_ended() at that time */
-	struct idmap gpu_ids;    /* gpu_id -> gpus */
-	struct idmap gpu_uuids;  /* hash of the UUID -> gpus */
-	struct idmap device_ids; /* local id -> devices */
-	struct idmap holder_ids; /* local id -> holders */
+	bool services_read;     /* of GPUs in service on the node */
+	int64_t services_seen;  /* value of services_ended() at that time */
+	struct hash gpu_ids;    /* gpu_id -> gpus */
+	struct hash gpu_uuids;  /* hash of the UUID -> gpus */
+	struct hash device_ids; /* local id -> devices */
+	struct hash holder_ids; /* local id -> holders */
 	struct device_classes classes;
 	bool has_owners;
 	struct dict_owner *owners; /* sorted by holder, then by time */
 	size_t owner_count;
-	struct idmap owner_ids; /* holder_id -> its first owner */
+	struct hash owner_ids; /* holder_id -> its first owner */
 };
 void dict_fini(struct dict *d);
 size_t dict_bytes(const struct dict *d); /* with its texts */
@@ -120,7 +120,7 @@ struct slice_sums {
 	int64_t behind;
 	struct slice_sum *at;
 	size_t count, cap;
-	struct idmap index; /* of a record's numbers and words -> at */
+	struct hash index; /* of a record's numbers and words -> at */
 };
 void slice_sums_fini(struct slice_sums *s);
 

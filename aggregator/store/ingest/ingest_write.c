@@ -258,7 +258,7 @@ void
 slice_sums_fini(struct slice_sums *s)
 {
 	mem_free(s->at);
-	idmap_fini(&s->index);
+	hash_fini(&s->index);
 	*s = (struct slice_sums){0};
 }
 
@@ -266,7 +266,7 @@ static void
 clear(struct slice_sums *s)
 {
 	s->count = 0;
-	idmap_clear(&s->index);
+	hash_clear(&s->index);
 }
 
 /* Hash of a record's stream-local numbers, which never change their meaning, and of its three enums. */
@@ -284,12 +284,12 @@ sum_of(struct slice_sums *s, const struct ingest_frame *f, size_t i)
 	uint64_t key = key_of(r);
 	size_t at;
 
-	if (idmap_find(&s->index, key, &at))
+	if (hash_find(&s->index, key, &at))
 		return &s->at[at];
 	if (r->device >= DEVICE_MAX || s->count == SUMS_MAX)
 		return NULL;
 	array_room(s->at, s->count, s->cap);
-	idmap_put(&s->index, key, s->count);
+	hash_put(&s->index, key, s->count);
 	s->at[s->count] = (struct slice_sum){.device_id = f->device_id[i],
 	                                     .holder_id = f->holder_id[i],
 	                                     .state = (int8_t)r->state,
@@ -491,7 +491,7 @@ load_owners(struct ingest *in, struct err *err)
 	db_array_init(&ids);
 	mem_free(take(d->owners));
 	d->owner_count = 0;
-	idmap_clear(&d->owner_ids);
+	hash_clear(&d->owner_ids);
 	d->has_owners = true;
 	if (d->holder_count == 0)
 		return true;
@@ -513,7 +513,7 @@ load_owners(struct ingest *in, struct err *err)
 			.until_ns = res_null(r, row, 3) ? INT64_MAX : res_i64(r, row, 3),
 		};
 		if (i == 0 || d->owners[i - 1].holder_id != d->owners[i].holder_id)
-			idmap_put(&d->owner_ids, (uint64_t)d->owners[i].holder_id, i);
+			hash_put(&d->owner_ids, (uint64_t)d->owners[i].holder_id, i);
 	}
 	return true;
 }
@@ -524,7 +524,7 @@ owner_at(const struct dict *d, int64_t holder_id, int64_t start_ns)
 {
 	size_t i;
 
-	if (holder_id == 0 || !idmap_find(&d->owner_ids, (uint64_t)holder_id, &i))
+	if (holder_id == 0 || !hash_find(&d->owner_ids, (uint64_t)holder_id, &i))
 		return 0;
 	for (; i < d->owner_count && d->owners[i].holder_id == holder_id; i++)
 		if (d->owners[i].from_ns <= start_ns && start_ns < d->owners[i].until_ns)
@@ -537,7 +537,7 @@ add_frame(const struct dict *d, const struct ingest_frame *f, const int32_t *cla
 {
 	for (size_t i = 0; i < f->batch->record_count; i++) {
 		const struct wire_record *r = &f->batch->records[i];
-		size_t device = idmap_get(&d->device_ids, r->device);
+		size_t device = hash_get(&d->device_ids, r->device);
 
 		if (f->device_id[i] == 0)
 			continue;

@@ -326,7 +326,7 @@ price_books_fini(struct price_books *b)
 	PQclear(b->discounts_res);
 	PQclear(b->sites_res);
 	PQclear(b->weights_res);
-	idmap_fini(&b->at);
+	hash_fini(&b->at);
 	mem_free(b->books);
 	mem_free(b->items);
 	mem_free(b->discounts);
@@ -456,7 +456,7 @@ fill_books(struct price_books *b, struct err *err)
 		if (!res_ratio(b->rows, (int)i, 3, &k->lender_ratio, err) ||
 		    !optional_amount(b->rows, (int)i, 5, &k->platform_cost, err))
 			return false;
-		idmap_put(&b->at, (uint64_t)id, i);
+		hash_put(&b->at, (uint64_t)id, i);
 	}
 	return true;
 }

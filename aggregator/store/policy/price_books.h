@@ -5,7 +5,7 @@
 #include "aggregator/core/policy/policy.h"
 #include "aggregator/core/rating/rating.h"
 #include "aggregator/store/db/db.h"
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 
 /* Writes the book of a policy, in force from effective_ns on; NULL: from then on there are no prices. */
 MUST_CHECK bool price_book_write(struct db *db, const struct policy_book *book, int64_t effective_ns, struct err *err);
@@ -16,7 +16,7 @@ MUST_CHECK bool price_book_unchanged(struct db *db, const struct policy_book *bo
 struct price_books {
 	struct rating_book *books; /* by id */
 	size_t count;
-	struct idmap at; /* id of a price book -> index */
+	struct hash at; /* id of a price book -> index */
 	PGresult *rows, *items_res, *discounts_res, *sites_res, *weights_res;
 	struct rating_item *items;
 	struct rating_discount *discounts;

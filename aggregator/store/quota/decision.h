@@ -184,6 +184,9 @@ struct reclaim_query {
 	const char *tenant; /* NULL: any */
 	int64_t after;      /* only reclaims that changed behind this event */
 	bool ended;         /* those that ended behind `after` too */
+	/* Of open orders, as the book has them: they move with a clock that was set, and the rows do not. */
+	const struct quota_due *due;
+	size_t due_count;
 };
 /* {"reclaims":[...],"seq":N}; ret_count: how many. */
 MUST_CHECK bool store_reclaims_json(struct db *db, const struct reclaim_query *q, struct buf *out, int64_t *ret_count,

@@ -228,19 +228,27 @@ store_reclaims_json(struct db *db, const struct reclaim_query *q, struct buf *ou
 		"SELECT b.seq, coalesce(json_agg(json_build_object('id', r.id, 'lease', d.request_id, 'workspace', d.workspace, "
 		"'cause', r.cause, 'for', CASE WHEN $1::text IS NULL OR f.tenant_id = d.tenant_id THEN coalesce(f.request_id, r.for_request) END, "
 		"'state', r.state, 'ordered_at', rfc3339(at_ns(r.ordered_ns)), 'due_at', "
-		"rfc3339(at_ns(r.due_ns)), 'acked_at', rfc3339(at_ns(r.acked_ns)), 'ended_at', rfc3339(at_ns(r.ended_ns)), 'seq', "
+		"rfc3339(at_ns(r.due_ns)), 'due_in_seconds', floor((coalesce(u.due_ns, r.due_ns) - greatest(b.at_ns, c.now_ns)) / 1000000000.0)::bigint, 'acked_at', rfc3339(at_ns(r.acked_ns)), 'ended_at', rfc3339(at_ns(r.ended_ns)), 'seq', "
 		"r.changed_seq, 'workload', json_build_object('namespace', d.workload_namespace, 'pod', d.workload_pod, 'pod_uid', "
 		"d.workload_pod_uid, 'slurm_job', d.workload_slurm_job)) ORDER BY r.id) FILTER (WHERE r.id IS NOT NULL), '[]'), "
-		"count(r.id) FROM quota_book b LEFT JOIN (reclaim r JOIN decision d ON d.key = r.lease_id "
-		"LEFT JOIN decision f ON f.key = r.for_request) "
+		"count(r.id) FROM quota_book b CROSS JOIN (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 AS now_ns) c "
+		"LEFT JOIN (reclaim r JOIN decision d ON d.key = r.lease_id LEFT JOIN decision f ON f.key = r.for_request "
+		"LEFT JOIN unnest($4::text[], $5::bigint[]) AS u(lease, due_ns) ON u.lease = r.lease_id AND r.ended_ns IS NULL) "
 		"ON r.changed_seq > $2 AND ($3 OR r.state NOT IN ('returned', 'cancelled')) "
 		"AND ($1::text IS NULL OR d.tenant_id = (SELECT id FROM tenant WHERE name = $1)) GROUP BY b.seq"};
+	in_place(db_columns) struct db_columns due = {0};
 	owned(result) PGresult *r = NULL;
 	struct db_args a = {0};
 
+	db_columns_init(&due, 2);
+	for (size_t i = 0; i < q->due_count; i++) {
+		array_text(&due.col[0], q->due[i].lease);
+		array_i64(&due.col[1], q->due[i].due_ns);
+	}
 	arg_text(&a, q->tenant);
 	arg_i64(&a, q->after);
 	arg_bool(&a, q->ended);
+	arg_columns(&a, &due);
 	if (!db_run(db, &stmt, &a, &r, err))
 		return false;
 	buf_printf(out, "{\"reclaims\":%s,\"seq\":%" PRId64 "}\n", res_text(r, 0, 1), res_i64(r, 0, 0));

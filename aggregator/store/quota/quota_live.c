@@ -5,7 +5,7 @@
 #include "aggregator/core/quota/engine/quota_memory.h"
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/quota/quota_store.h"
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 
 #define RESULTS 10
 #define READ_AGAIN_NS (5 * NS_PER_S)
@@ -95,7 +95,7 @@ mix(uint64_t h, const char *text)
 	"FROM node_state x WHERE " what " AND x.effective @> $1::timestamptz) m ON true "
 
 static bool
-load_nodes(struct db *db, struct live_memory *m, struct quota_observed *o, struct idmap *at, uint64_t *ret_said,
+load_nodes(struct db *db, struct live_memory *m, struct quota_observed *o, struct hash *at, uint64_t *ret_said,
            struct err *err)
 {
 	static const struct db_stmt stmt = {
@@ -122,7 +122,7 @@ load_nodes(struct db *db, struct live_memory *m, struct quota_observed *o, struc
 		                                    .maintenance = res_bool(r, i, 5),
 		                                    .partial = res_bool(r, i, 6),
 		                                    .heard_ns = res_i64(r, i, 7)};
-		idmap_put(at, (uint64_t)res_i64(r, i, 0), (size_t)i);
+		hash_put(at, (uint64_t)res_i64(r, i, 0), (size_t)i);
 		for (int c = 0; c < 9; c++)
 			*ret_said = c == 7 ? *ret_said : mix(*ret_said, res_text(r, i, c));
 	}
@@ -188,7 +188,7 @@ cut_slots(struct live_memory *m, struct instances *in, int64_t node, struct quot
 
 /* Each on the node that gpu_place names; reports of other nodes about it are ignored. */
 static bool
-load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct err *err)
+load_gpus(struct db *db, struct live_memory *m, const struct hash *at, struct err *err)
 {
 	static const struct db_stmt gpus = {
 		"quota gpus",
@@ -230,7 +230,7 @@ load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct e
 			cut_slots(m, &in, node, &all[i]);
 		else
 			plain_slots(m, &all[i], (int32_t)res_i64(r, i, 6));
-		if (!idmap_find(at, (uint64_t)node, &position))
+		if (!hash_find(at, (uint64_t)node, &position))
 			continue;
 		n = &m->nodes[position];
 		if (n->gpu_count == 0)
@@ -242,7 +242,7 @@ load_gpus(struct db *db, struct live_memory *m, const struct idmap *at, struct e
 
 /* The GPUs that a policy declares of a node, until it is seen. Instances fill one GPU after the other. */
 static bool
-load_declared(struct db *db, struct live_memory *m, const struct idmap *at, struct err *err)
+load_declared(struct db *db, struct live_memory *m, const struct hash *at, struct err *err)
 {
 	static const struct db_stmt stmt = {
 		"quota declared",
@@ -263,7 +263,7 @@ load_declared(struct db *db, struct live_memory *m, const struct idmap *at, stru
 
 		for (; i < PQntuples(r) && res_i64(r, i, 0) == node; i++)
 			need += res_i64(r, i, 4);
-		if (!idmap_find(at, (uint64_t)node, &position) || m->nodes[position].gpu_count > 0 ||
+		if (!hash_find(at, (uint64_t)node, &position) || m->nodes[position].gpu_count > 0 ||
 		    need > QUOTA_MAX_COUNT)
 			continue;
 		n = &m->nodes[position];
@@ -295,7 +295,7 @@ struct measured {
 
 /* Of workloads of workspaces with an idle timeout: until when they are measured, and when they were last active. */
 static bool
-load_measured(struct db *db, struct live_memory *m, int64_t now_ns, struct idmap *at, struct measured **ret,
+load_measured(struct db *db, struct live_memory *m, int64_t now_ns, struct hash *at, struct measured **ret,
               struct err *err)
 {
 	static const struct db_stmt stmt = {
@@ -314,13 +314,13 @@ load_measured(struct db *db, struct live_memory *m, int64_t now_ns, struct idmap
 	*ret = quota_keep(&m->m, (size_t)PQntuples(r), sizeof(**ret));
 	for (int i = 0; i < PQntuples(r); i++) {
 		(*ret)[i] = (struct measured){res_i64(r, i, 1), res_i64(r, i, 2)};
-		idmap_put(at, (uint64_t)res_i64(r, i, 0), (size_t)i);
+		hash_put(at, (uint64_t)res_i64(r, i, 0), (size_t)i);
 	}
 	return true;
 }
 
 static bool
-load_holders(struct db *db, struct live_memory *m, int64_t now_ns, struct quota_observed *o, const struct idmap *nodes,
+load_holders(struct db *db, struct live_memory *m, int64_t now_ns, struct quota_observed *o, const struct hash *nodes,
              struct err *err)
 {
 	static const struct db_stmt stmt = {
@@ -332,7 +332,7 @@ load_holders(struct db *db, struct live_memory *m, int64_t now_ns, struct quota_
 		"WHERE NOT " SILENT " "
 		"ORDER BY n.name COLLATE \"C\", h.gpu COLLATE \"C\", h.device COLLATE \"C\", 4, h.holds DESC, h.holder_id"};
 	struct quota_seen_holder *holders;
-	struct idmap measured_at = {0};
+	struct hash measured_at = {0};
 	struct measured *measured = NULL;
 	size_t count = 0;
 	PGresult *r;
@@ -341,14 +341,14 @@ load_holders(struct db *db, struct live_memory *m, int64_t now_ns, struct quota_
 	ok = (o->idle_rule_count == 0 || load_measured(db, m, now_ns, &measured_at, &measured, err)) &&
 	     run(db, m, &stmt, NULL, &r, err);
 	if (!ok) {
-		idmap_fini(&measured_at);
+		hash_fini(&measured_at);
 		return false;
 	}
 	o->holders = holders = quota_keep(&m->m, (size_t)PQntuples(r), sizeof(*holders));
 	for (int i = 0; i < PQntuples(r); i++) {
 		size_t node, known;
 
-		if (!idmap_find(nodes, (uint64_t)res_i64(r, i, 0), &node))
+		if (!hash_find(nodes, (uint64_t)res_i64(r, i, 0), &node))
 			continue;
 		holders[count] = (struct quota_seen_holder){.node = (int32_t)node,
 		                                            .gpu = res_text(r, i, 1),
@@ -361,14 +361,14 @@ load_holders(struct db *db, struct live_memory *m, int64_t now_ns, struct quota_
 		                                            .pod_uid = res_text(r, i, 8),
 		                                            .slurm_job = res_text(r, i, 9),
 		                                            .holds = res_bool(r, i, 10)};
-		if (!res_null(r, i, 11) && idmap_find(&measured_at, (uint64_t)res_i64(r, i, 11), &known)) {
+		if (!res_null(r, i, 11) && hash_find(&measured_at, (uint64_t)res_i64(r, i, 11), &known)) {
 			holders[count].measured_ns = measured[known].measured_ns;
 			holders[count].active_ns = measured[known].active_ns;
 		}
 		count++;
 	}
 	o->holder_count = count;
-	idmap_fini(&measured_at);
+	hash_fini(&measured_at);
 	return true;
 }
 
@@ -442,7 +442,7 @@ load_rules(struct db *db, struct live_memory *m, struct quota_observed *o, struc
  * word of its node. */
 static bool
 load_devices(struct db *db, struct quota_live_kept *k, int64_t now_ns, int64_t at_ns, const struct quota_observed *o,
-             const struct idmap *nodes, struct err *err)
+             const struct hash *nodes, struct err *err)
 {
 	memory_fini(&k->m);
 	k->m.at_ns = at_ns;
@@ -464,7 +464,7 @@ store_quota_observe(struct db *db, int64_t now_ns, int64_t at_ns, struct quota_l
 	struct live_memory *m = mem_alloc(sizeof(*m));
 	struct quota_live live = {.memory = m};
 	uint64_t said = UINT64_C(0xcbf29ce484222325);
-	struct idmap nodes = {0};
+	struct hash nodes = {0};
 	bool ok;
 
 	m->at_ns = at_ns;
@@ -475,7 +475,7 @@ store_quota_observe(struct db *db, int64_t now_ns, int64_t at_ns, struct quota_l
 		kept->fingerprint = said;
 		ok = load_devices(db, kept, now_ns, at_ns, &live.seen, &nodes, err);
 	}
-	idmap_fini(&nodes);
+	hash_fini(&nodes);
 	if (!ok || !load_leases(db, m, &live.seen, err)) {
 		quota_live_fini(&live);
 		return false;

@@ -35,7 +35,7 @@ struct charge_sum {
 struct charge_sums {
 	struct charge_sum *at;
 	size_t count, cap;
-	struct idmap where;
+	struct hash where;
 };
 /* in_place(charge_out) struct charge_out o = {0}; */
 struct charge_out {
@@ -95,7 +95,7 @@ charge_out_fini(struct charge_out *o)
 {
 	for (size_t t = 0; t < CHARGE_TABLES; t++) {
 		mem_free(o->tables[t].at);
-		idmap_fini(&o->tables[t].where);
+		hash_fini(&o->tables[t].where);
 		buf_fini(&o->text[t]);
 	}
 	for (size_t i = 0; i < o->profile_count; i++)
@@ -117,27 +117,17 @@ charge_profile(struct charge_out *o, const char *profile)
 	return (int64_t)i;
 }
 
-static uint64_t
-hash_of(const int64_t key[CHARGE_KEYS])
-{
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
-	for (size_t i = 0; i < CHARGE_KEYS; i++)
-		hash = (hash ^ (uint64_t)key[i]) * UINT64_C(0x9e3779b97f4a7c15);
-	return hash ^ hash >> 32;
-}
-
 static struct charge_sum *
 row_of(struct charge_sums *s, const int64_t key[CHARGE_KEYS])
 {
-	uint64_t hash = hash_of(key);
-	size_t at;
+	uint64_t hash = hash_bytes(HASH_START, key, CHARGE_KEYS * sizeof(*key));
+	size_t at, slot;
 
-	for (; idmap_find(&s->where, hash, &at); hash++)
+	for (at = hash_first(&s->where, hash, &slot); at != HASH_NONE; at = hash_next(&s->where, hash, &slot))
 		if (memcmp(s->at[at].key, key, sizeof(s->at[at].key)) == 0)
 			return &s->at[at];
 	array_room(s->at, s->count, s->cap);
-	idmap_put(&s->where, hash, s->count);
+	hash_add(&s->where, hash, s->count);
 	s->at[s->count] = (struct charge_sum){0};
 	memcpy(s->at[s->count].key, key, sizeof(s->at[s->count].key));
 	return &s->at[s->count++];
@@ -236,7 +226,7 @@ charge_pool_end(struct charge_out *o, int64_t cluster_id, int64_t owner_id, cons
 		for (size_t i = 0; i < s->count; i++)
 			put_row(o, (enum charge_table)t, &s->at[i], cluster_id, owner_id, gpu_model);
 		s->count = 0;
-		idmap_clear(&s->where);
+		hash_clear(&s->where);
 		if (o->text[t].len >= COPY_CHUNK && !flush(o, (enum charge_table)t, err))
 			return false;
 	}

@@ -5,7 +5,7 @@
 
 #include "aggregator/core/rating/charge_classes.h"
 #include "aggregator/store/db/db.h"
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 
 /* Destination of the rows: charge_day and the others, or temporary tables with the prefix "open_", which are emptied
  * when the transaction ends. */

@@ -4,7 +4,7 @@
  * released from quarantine, a state declared for the past), the records are restored from the batches before the hour
  * is sealed again. */
 #include "aggregator/store/rollup/rollup_internal.h"
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 #include "common/wire/wire.h"
 
 #define BATCH_PAGE 16 /* a page contains payloads */
@@ -46,15 +46,15 @@ struct hour {
 /* The dictionary of the current stream. */
 struct names {
 	int64_t stream_id;
-	struct idmap devices, holders;
+	struct hash devices, holders;
 	PGresult *aside; /* batch and device number of GPUs whose records in that batch were set aside */
 };
 
 static void
 names_fini(struct names *n)
 {
-	idmap_fini(&n->devices);
-	idmap_fini(&n->holders);
+	hash_fini(&n->devices);
+	hash_fini(&n->holders);
 	PQclear(n->aside);
 }
 
@@ -83,8 +83,8 @@ load_names(struct db *db, int64_t stream_id, struct names *n, struct err *err)
 	if (!db_run(db, &stmt, &a, &r, err) || !db_run(db, &aside, &a, &n->aside, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++)
-		idmap_put(res_bool(r, row, 0) ? &n->devices : &n->holders, (uint64_t)res_i64(r, row, 1),
-		          (size_t)res_i64(r, row, 2));
+		hash_put(res_bool(r, row, 0) ? &n->devices : &n->holders, (uint64_t)res_i64(r, row, 1),
+		         (size_t)res_i64(r, row, 2));
 	return true;
 }
 
@@ -93,8 +93,8 @@ add_record(const struct names *n, const struct wire_record *r, struct db_columns
 {
 	size_t device, holder = 0;
 
-	if (!idmap_find(&n->devices, r->device, &device) ||
-	    (r->holder != 0 && !idmap_find(&n->holders, r->holder, &holder)))
+	if (!hash_find(&n->devices, r->device, &device) ||
+	    (r->holder != 0 && !hash_find(&n->holders, r->holder, &holder)))
 		return err_set(err, ERR_FATAL,
 		               "a record names device %" PRIu32 " and holder %" PRIu32
 		               ", which the dictionary of stream %" PRId64 " has not",
@@ -122,11 +122,11 @@ add_record(const struct names *n, const struct wire_record *r, struct db_columns
 
 /* The device numbers whose records in a batch are set aside. */
 static void
-aside_of(const struct names *n, int64_t seq, struct idmap *ret)
+aside_of(const struct names *n, int64_t seq, struct hash *ret)
 {
 	for (int row = 0; row < PQntuples(n->aside); row++)
 		if (res_i64(n->aside, row, 0) == seq)
-			idmap_put(ret, (uint64_t)res_i64(n->aside, row, 1), 0);
+			hash_put(ret, (uint64_t)res_i64(n->aside, row, 1), 0);
 }
 
 /* The records of one batch that lie in the hour. */
@@ -147,7 +147,7 @@ restore_batch(const struct hour *h, const struct names *n, int64_t seq, const ch
 	owned(wire_batch) struct wire_batch *b = NULL;
 	owned(pgmem) unsigned char *payload = NULL;
 	in_place(db_columns) struct db_columns c = {0};
-	in_place(idmap) struct idmap aside = {0};
+	in_place(hash) struct hash aside = {0};
 	struct db_args a = {0};
 	size_t len = 0, ignored;
 
@@ -161,7 +161,7 @@ restore_batch(const struct hour *h, const struct names *n, int64_t seq, const ch
 	for (size_t i = 0; i < b->record_count; i++) {
 		const struct wire_record *r = &b->records[i];
 
-		if (r->start_ns >= h->from_ns && r->start_ns < h->to_ns && !idmap_find(&aside, r->device, &ignored) &&
+		if (r->start_ns >= h->from_ns && r->start_ns < h->to_ns && !hash_find(&aside, r->device, &ignored) &&
 		    !add_record(n, r, &c, err))
 			return false;
 	}

@@ -51,7 +51,7 @@ struct usage_cost {
 	int64_t first_day, end_day;
 	struct cost_line *lines; /* rule 2 */
 	size_t line_count, line_cap;
-	struct idmap workspace_rows; /* of the lines: id -> row of workspaces */
+	struct hash workspace_rows; /* of the lines: id -> row of workspaces */
 	/* The day that is being added. */
 	struct cost_cell *cells;
 	size_t cell_count, cell_cap;
@@ -86,7 +86,7 @@ usage_cost_free(struct usage_cost *c)
 	mem_free(c->cells);
 	mem_free(c->shares);
 	mem_free(c->share_groups);
-	idmap_fini(&c->workspace_rows);
+	hash_fini(&c->workspace_rows);
 	PQclear(c->workspaces);
 	PQclear(c->clusters);
 	PQclear(c->books);
@@ -221,7 +221,7 @@ static void
 add_unknown(struct usage_cost *c, int64_t workspace_id, int64_t cluster_id, const char *gpu_model, size_t currency,
             int128 amount)
 {
-	const int row = (int)idmap_get(&c->workspace_rows, (uint64_t)workspace_id);
+	const int row = (int)hash_get(&c->workspace_rows, (uint64_t)workspace_id);
 	const char *names[4] = {res_text(c->workspaces, row, 0), res_text(c->workspaces, row, 1), "", gpu_model};
 
 	for (int i = 0; i < PQntuples(c->clusters); i++)
@@ -264,7 +264,7 @@ add_line(struct usage_cost *c, const struct rated_line *l, const struct rated_da
 		to->basis = COST_ENERGY;
 	else if (l->kind == CHARGE_USAGE && (l->own_differs ? l->own_unit : l->unit).basis_used)
 		to->basis = COST_USED;
-	idmap_put(&c->workspace_rows, (uint64_t)to->workspace_id, (size_t)workspace);
+	hash_put(&c->workspace_rows, (uint64_t)to->workspace_id, (size_t)workspace);
 	return true;
 }
 
@@ -318,7 +318,7 @@ add_cell(void *arg, const struct charge_use *u, struct err *err)
 	struct cost_cell *to;
 
 	(void)err;
-	if (idmap_get(&c->workspace_rows, (uint64_t)u->use->workspace) == IDMAP_NONE)
+	if (hash_get(&c->workspace_rows, (uint64_t)u->use->workspace) == HASH_NONE)
 		return true;
 	array_room(c->cells, c->cell_count, c->cell_cap);
 	to = &c->cells[c->cell_count++];
@@ -378,7 +378,7 @@ settle_cell(struct usage_cost *c, struct cost_cell *cell)
 static bool
 say_damaged(const struct usage_cost *c, const PGresult *r, int row, struct err *err)
 {
-	const int workspace = (int)idmap_get(&c->workspace_rows, (uint64_t)res_i64(r, row, 0));
+	const int workspace = (int)hash_get(&c->workspace_rows, (uint64_t)res_i64(r, row, 0));
 	char at[TIME_TEXT_SIZE];
 
 	return err_set(err, ERR_FATAL,
@@ -538,7 +538,7 @@ add_months(struct usage_cost *c, const int64_t range[2], struct err *err)
 		c->first_day = res_i64(r, row, 1);
 		c->end_day = res_i64(r, row, 2);
 		c->line_count = 0;
-		idmap_clear(&c->workspace_rows);
+		hash_clear(&c->workspace_rows);
 		if (!store_period_each(c->db, month, c->q->tenant, add_tenant, c, err) || !add_days(c, month, err))
 			return err_prefix(err, "cost of %s", month);
 		pack_rest(c);

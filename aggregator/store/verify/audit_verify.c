@@ -20,7 +20,7 @@
 #include "common/base/gz.h"
 #include "common/base/text.h"
 
-typedef char hash_text[2 * SHA256_SIZE + 1];
+typedef char digest_hex[2 * SHA256_SIZE + 1];
 
 /* The phases, in order; a page ends inside one of them. */
 enum audit_phase { PHASE_LINKS, PHASE_EVENTS, PHASE_JOURNAL, PHASE_SEALS, PHASE_COUNT };
@@ -34,8 +34,8 @@ struct audit_check {
 	struct verify_report report;
 	struct db *db;
 	struct place at;
-	bool more;      /* this phase has another page */
-	hash_text hash; /* of the current link or seal */
+	bool more;       /* this phase has another page */
+	digest_hex hash; /* of the current link or seal */
 	int64_t entries, events, journal, seals, unsealed;
 };
 static void report_difference(struct audit_check *p, const char *kind, const char *what, const char *expected,
@@ -201,7 +201,7 @@ check_snapshot(struct replay *r, struct err *err)
 	in_place(buf) struct buf state = {0}, now = {0};
 	struct db_args a = {0};
 	struct err why = {0};
-	hash_text head;
+	digest_hex head;
 	char what[64];
 
 	buf_init(&state, QUOTA_BOOK_MAX_BYTES);
@@ -267,7 +267,7 @@ check_event(struct replay *r, const PGresult *rows, int row, int64_t told_seq, s
 	bool again = e.seq <= told_seq;
 	int64_t count = r->p->node.report->counts.differences;
 	char what[64], number[24];
-	hash_text computed;
+	digest_hex computed;
 
 	snprintf(what, sizeof(what), "event %" PRId64 " of the quota log", e.seq);
 	snprintf(number, sizeof(number), "%" PRId64, r->seq + 1);
@@ -306,7 +306,7 @@ check_row(struct replay *r, struct err *err)
 	static const struct db_stmt stmt = {"audit book", "SELECT seq, encode(head, 'hex') FROM quota_book"};
 	owned(result) PGresult *row = NULL;
 	char expected[128], found[128];
-	hash_text head;
+	digest_hex head;
 
 	if (!db_run(r->p->db, &stmt, NULL, &row, err))
 		return false;
@@ -388,7 +388,7 @@ add_number(struct buf *b, int64_t v)
 
 /* b begins with space for the previous hash. */
 static bool
-hash_with(struct buf *b, const char *before, hash_text ret, struct err *err)
+hash_with(struct buf *b, const char *before, digest_hex ret, struct err *err)
 {
 	uint8_t sum[SHA256_SIZE];
 
@@ -433,7 +433,7 @@ text_or_null(const PGresult *r, int row, int col)
 }
 
 static bool
-hash_entry(const PGresult *r, int row, const char *before, hash_text ret, struct err *err)
+hash_entry(const PGresult *r, int row, const char *before, digest_hex ret, struct err *err)
 {
 	in_place(buf) struct buf b = {0};
 
@@ -478,7 +478,7 @@ static bool
 check_link(struct audit_check *p, const PGresult *r, int row, struct err *err)
 {
 	int64_t chain = res_i64(r, row, LINK_CHAIN), seq = res_i64(r, row, LINK_SEQ);
-	hash_text computed;
+	digest_hex computed;
 	char what[160], number[24];
 
 	if (chain != p->at.chain) {
@@ -605,7 +605,7 @@ check_journal(struct audit_check *p, struct err *err)
 	snprintf(p->hash, sizeof(p->hash), "%s", PQntuples(last) == 1 ? res_text(last, 0, 0) : no_hash);
 	for (int row = 0; row < PQntuples(r); row++) {
 		in_place(buf) struct buf b = {0};
-		hash_text computed;
+		digest_hex computed;
 		char what[160], number[24];
 
 		begin_hash(&b);
@@ -639,7 +639,7 @@ check_seal(struct audit_check *p, const PGresult *r, int *row, struct err *err)
 {
 	int first = *row;
 	in_place(buf) struct buf b = {0};
-	hash_text computed;
+	digest_hex computed;
 	char what[128], number[24];
 
 	begin_hash(&b);

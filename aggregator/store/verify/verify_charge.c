@@ -17,9 +17,9 @@
 /* --- rows of a day --- */
 
 struct fact {
-	enum verify_charge table;
+	enum charges_expected_table table;
 	char *key;
-	int128 sum[VERIFY_CHARGE_SUMS];
+	int128 sum[CHARGES_EXPECTED_SUMS];
 	bool older; /* a row of pool_day billed before the column idle_less_stranded existed */
 };
 struct facts {
@@ -31,24 +31,24 @@ static const struct {
 	const char *name;
 	/* Selects the stored rows: key columns in the order of key_of(), then the sums. */
 	const char *select;
-	const char *const sums[VERIFY_CHARGE_SUMS];
-} tables[VERIFY_CHARGE_TABLES] = {
-	[VERIFY_CHARGE_DAY] =
+	const char *const sums[CHARGES_EXPECTED_SUMS];
+} tables[CHARGES_EXPECTED_TABLES] = {
+	[CHARGES_EXPECTED_CHARGE_DAY] =
 		{"charge_day",
                  "SELECT coalesce(price_book_id, 0), cluster_id, coalesce(owner_id, 0), gpu_model, workspace_id, 0, profile, units, "
                  "sharing, class, used, idle, unmeasured, over, energy_mj FROM charge_day WHERE day = $1",
                  {"used", "idle", "unmeasured", "over", "energy_mj"}},
-	[VERIFY_RESERVE_DAY] =
+	[CHARGES_EXPECTED_RESERVE_DAY] =
 		{"reserve_day",
                  "SELECT coalesce(price_book_id, 0), cluster_id, coalesce(owner_id, 0), gpu_model, workspace_id, 0, profile, units, "
                  "0, '', reserved, covered, lent, unused, undelivered FROM reserve_day WHERE day = $1",
                  {"reserved", "covered", "lent", "unused", "undelivered"}},
-	[VERIFY_LOAN_DAY] =
+	[CHARGES_EXPECTED_LOAN_DAY] =
 		{"loan_day",
                  "SELECT coalesce(price_book_id, 0), cluster_id, coalesce(owner_id, 0), gpu_model, lender_id, borrower_id, profile, "
                  "units, sharing, '', used, idle, unmeasured, over, energy_mj FROM loan_day WHERE day = $1",
                  {"used", "idle", "unmeasured", "over", "energy_mj"}},
-	[VERIFY_POOL_DAY] =
+	[CHARGES_EXPECTED_POOL_DAY] =
 		{"pool_day",
                  "SELECT coalesce(price_book_id, 0), cluster_id, coalesce(owner_id, 0), gpu_model, 0, 0, '', 0, 0, '', capacity, covered, "
                  "on_demand, borrowed, unused, unreserved_idle, unallocated, stranded, down, unknown, energy_mj, coalesce(idle_less_stranded, "
@@ -70,11 +70,11 @@ facts_fini(struct facts *f)
 }
 
 static void
-facts_add(struct facts *f, enum verify_charge table, const char *key, const int128 sum[VERIFY_CHARGE_SUMS])
+facts_add(struct facts *f, enum charges_expected_table table, const char *key, const int128 sum[CHARGES_EXPECTED_SUMS])
 {
 	array_room(f->at, f->count, f->cap);
 	f->at[f->count] = (struct fact){.table = table, .key = mem_strdup(key)};
-	memcpy(f->at[f->count++].sum, sum, VERIFY_CHARGE_SUMS * sizeof(*sum));
+	memcpy(f->at[f->count++].sum, sum, CHARGES_EXPECTED_SUMS * sizeof(*sum));
 }
 
 static int
@@ -98,7 +98,7 @@ facts_pack(struct facts *f)
 			f->at[kept++] = f->at[i];
 			continue;
 		}
-		for (size_t s = 0; s < VERIFY_CHARGE_SUMS; s++)
+		for (size_t s = 0; s < CHARGES_EXPECTED_SUMS; s++)
 			f->at[kept - 1].sum[s] += f->at[i].sum[s];
 		mem_free(f->at[i].key);
 	}
@@ -158,7 +158,7 @@ struct day_reader {
 	int64_t pool[3]; /* price book, cluster, owner */
 	int64_t hour_ns;
 	char *model;
-	struct verify_pool p;
+	struct charges_expected_pool p;
 	size_t use_cap, right_cap;
 	PGresult *uses, *rights;
 	int use, right;
@@ -179,11 +179,11 @@ day_reader_fini(struct day_reader *r)
 }
 
 static void
-add_pool_row(void *arg, const struct verify_pool_row *row)
+add_pool_row(void *arg, const struct charges_expected_row *row)
 {
 	static const char *const classes[] = {"covered", "on-demand", "borrowed"};
 	struct day_reader *r = arg;
-	const bool charge = row->table == VERIFY_CHARGE_DAY, loan = row->table == VERIFY_LOAN_DAY;
+	const bool charge = row->table == CHARGES_EXPECTED_CHARGE_DAY, loan = row->table == CHARGES_EXPECTED_LOAN_DAY;
 	char key[KEY_SIZE];
 
 	key_of(r->pool, r->model,
@@ -206,10 +206,10 @@ static void
 finish_pool_hour(struct day_reader *r)
 {
 	if (r->any)
-		verify_pool_settle(&r->p, add_pool_row, r);
+		charges_expected_settle(&r->p, add_pool_row, r);
 	for (size_t i = 0; i < r->p.use_count; i++)
 		mem_free((void *)(uintptr_t)r->p.uses[i].profile);
-	r->p = (struct verify_pool){.uses = r->p.uses, .rights = r->p.rights};
+	r->p = (struct charges_expected_pool){.uses = r->p.uses, .rights = r->p.rights};
 	r->any = false;
 }
 
@@ -261,32 +261,32 @@ static void
 add_use(struct day_reader *r)
 {
 	const PGresult *res = r->uses;
-	int128 state[VERIFY_STATES], over, energy;
+	int128 state[NODE_HOUR_STATES], over, energy;
 	int row = r->use++;
 	char what[256];
 
 	move_to_pool_hour(r, res, row);
 	snprintf(what, sizeof(what), "sums of usage_hourly: %.100s, workspace %" PRId64, r->model,
 	         res_i64(res, row, WORKSPACE));
-	for (int s = 0; s < VERIFY_STATES; s++)
+	for (int s = 0; s < NODE_HOUR_STATES; s++)
 		state[s] = verify_amount(r->n, res, row, USE_STATES + s, "hour-changed", NULL, r->hour_ns, what);
 	over = verify_amount(r->n, res, row, USE_OVER, "hour-changed", NULL, r->hour_ns, what);
 	energy = verify_amount(r->n, res, row, USE_ENERGY, "hour-changed", NULL, r->hour_ns, what);
-	r->p.unallocated += state[VERIFY_UNALLOCATED];
-	r->p.stranded += state[VERIFY_STRANDED];
-	r->p.down += state[VERIFY_DOWN];
-	r->p.unknown += state[VERIFY_UNKNOWN];
+	r->p.unallocated += state[NODE_HOUR_UNALLOCATED];
+	r->p.stranded += state[NODE_HOUR_STRANDED];
+	r->p.down += state[NODE_HOUR_DOWN];
+	r->p.unknown += state[NODE_HOUR_UNKNOWN];
 	if (res_i64(res, row, WORKSPACE) == 0) {
 		r->p.energy_mj += energy;
 		return;
 	}
 	array_room(r->p.uses, r->p.use_count, r->use_cap);
-	r->p.uses[r->p.use_count++] = (struct verify_use){
+	r->p.uses[r->p.use_count++] = (struct charges_expected_use){
 		.workspace = res_i64(res, row, WORKSPACE),
 		.units = res_i64(res, row, UNITS),
 		.profile = mem_strdup(res_text(res, row, PROFILE)), /* outlives its page */
 		.sharing = res_i64(res, row, USE_SHARING),
-		.amount = {state[VERIFY_USED], state[VERIFY_IDLE], state[VERIFY_UNMEASURED], over, energy},
+		.amount = {state[NODE_HOUR_USED], state[NODE_HOUR_IDLE], state[NODE_HOUR_UNMEASURED], over, energy},
 	};
 }
 
@@ -295,10 +295,10 @@ add_right(struct day_reader *r, struct err *err)
 {
 	const PGresult *res = r->rights;
 	int row = r->right++;
-	struct verify_right x = {.workspace = res_i64(res, row, WORKSPACE),
-	                         .units = res_i64(res, row, UNITS),
-	                         .profile = res_text(res, row, PROFILE),
-	                         .lend_cap = -1};
+	struct charges_expected_right x = {.workspace = res_i64(res, row, WORKSPACE),
+	                                   .units = res_i64(res, row, UNITS),
+	                                   .profile = res_text(res, row, PROFILE),
+	                                   .lend_cap = -1};
 
 	move_to_pool_hour(r, res, row);
 	if (!res_i128(res, row, RIGHT_RESERVED, 0, &x.reserved, err) ||
@@ -358,7 +358,7 @@ compute(struct day_reader *r, int64_t from_ns, int64_t until_ns, struct err *err
 static bool
 load_found(struct verify_node *n, const char *day, struct facts *ret, struct err *err)
 {
-	for (size_t t = 0; t < VERIFY_CHARGE_TABLES; t++) {
+	for (size_t t = 0; t < CHARGES_EXPECTED_TABLES; t++) {
 		owned(result) PGresult *r = NULL;
 		struct db_args a = {0};
 
@@ -367,20 +367,21 @@ load_found(struct verify_node *n, const char *day, struct facts *ret, struct err
 			return false;
 		for (int row = 0; row < PQntuples(r); row++) {
 			int64_t pool[] = {res_i64(r, row, 0), res_i64(r, row, 1), res_i64(r, row, 2)};
-			int128 sum[VERIFY_CHARGE_SUMS] = {0};
+			int128 sum[CHARGES_EXPECTED_SUMS] = {0};
 			char key[KEY_SIZE], what[KEY_SIZE + 128];
 			bool older;
 
 			key_of(pool, res_text(r, row, 3), res_i64(r, row, 4), res_i64(r, row, 5), res_text(r, row, 6),
 			       res_i64(r, row, 7), res_i64(r, row, 8), res_text(r, row, 9), key);
-			older = t == VERIFY_POOL_DAY && res_null(r, row, KEY_COLUMNS + IDLE_LESS_STRANDED_SUM);
-			for (int s = 0; s < VERIFY_CHARGE_SUMS - (older ? 1 : 0) && tables[t].sums[s] != NULL; s++) {
+			older = t == CHARGES_EXPECTED_POOL_DAY &&
+			        res_null(r, row, KEY_COLUMNS + IDLE_LESS_STRANDED_SUM);
+			for (int s = 0; s < CHARGES_EXPECTED_SUMS - (older ? 1 : 0) && tables[t].sums[s] != NULL; s++) {
 				snprintf(what, sizeof(what), "%s of %s, %s: %s", tables[t].sums[s], tables[t].name, day,
 				         key);
 				sum[s] = verify_amount(n, r, row, KEY_COLUMNS + s, "charge-changed", NULL, INT64_MIN,
 				                       what);
 			}
-			facts_add(ret, (enum verify_charge)t, key, sum);
+			facts_add(ret, (enum charges_expected_table)t, key, sum);
 			ret->at[ret->count - 1].older = older;
 		}
 	}
@@ -398,7 +399,7 @@ report_charge(struct verify_node *n, const char *day, const struct fact *expecte
 	char what[KEY_SIZE + 128];
 
 	ASSERT(some != NULL);
-	for (size_t s = 0; s < VERIFY_CHARGE_SUMS && tables[some->table].sums[s] != NULL; s++) {
+	for (size_t s = 0; s < CHARGES_EXPECTED_SUMS && tables[some->table].sums[s] != NULL; s++) {
 		int128 e = expected != NULL ? expected->sum[s] : 0, f = found != NULL ? found->sum[s] : 0;
 
 		if (e == f || (found != NULL && found->older && s == IDLE_LESS_STRANDED_SUM))
@@ -408,7 +409,7 @@ report_charge(struct verify_node *n, const char *day, const struct fact *expecte
 		verify_report_amount(n, kind, NULL, INT64_MIN, what, e, f);
 	}
 	/* A row of zeros is not billed and not written. */
-	for (size_t s = 0; expected == NULL && s < VERIFY_CHARGE_SUMS; s++)
+	for (size_t s = 0; expected == NULL && s < CHARGES_EXPECTED_SUMS; s++)
 		if (found->sum[s] != 0)
 			return;
 	if (expected == NULL) {

@@ -78,14 +78,14 @@ report_row(struct verify_node *n, const PGresult *r, int row)
 {
 	char what[256];
 
-	for (int s = 0; s < VERIFY_SUMS; s++) {
+	for (int s = 0; s < NODE_HOUR_SUMS; s++) {
 		int e = FIRST_SUM + 2 * s, f = e + 1;
 		int128 expected, found;
 		struct err why = {0};
 
 		if (strcmp(res_text(r, row, e), res_text(r, row, f)) == 0)
 			continue;
-		snprintf(what, sizeof(what), "%s of usage_daily, %s: %.200s", verify_sum_names[s],
+		snprintf(what, sizeof(what), "%s of usage_daily, %s: %.200s", node_hour_sum_names[s],
 		         res_text(r, row, DAY), res_text(r, row, WHAT));
 		if (!res_i128(r, row, e, 0, &expected, &why) || !res_i128(r, row, f, 0, &found, &why))
 			verify_report_text(n, "day-changed", NULL, INT64_MIN, what, res_text(r, row, e),

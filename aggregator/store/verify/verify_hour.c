@@ -14,7 +14,7 @@ enum { ROW_STREAM, ROW_SEQ, ROW_FIRST };
 static void
 verify_hour_fini(struct verify_hour *h)
 {
-	verify_rows_fini(&h->expected);
+	node_hour_rows_fini(&h->expected);
 	PQclear(h->page);
 }
 
@@ -53,12 +53,12 @@ row_at(struct verify_hour *h, bool *ret_any, struct err *err)
 	return true;
 }
 
-static struct verify_interval
+static struct node_hour_interval
 interval_at(const struct verify_hour *h)
 {
-	struct verify_interval i;
+	struct node_hour_interval i;
 
-	for (int c = 0; c < VERIFY_COLUMNS; c++)
+	for (int c = 0; c < NODE_HOUR_COLUMNS; c++)
 		i.v[c] = res_i64(h->page, h->row, ROW_FIRST + c);
 	return i;
 }
@@ -70,36 +70,37 @@ struct fault_place {
 };
 
 static void
-report_interval(void *arg, enum verify_fault fault, const struct verify_interval *expected,
-                const struct verify_interval *found)
+report_interval(void *arg, enum node_hour_fault fault, const struct node_hour_interval *expected,
+                const struct node_hour_interval *found)
 {
-	static const char *const kinds[] = {[VERIFY_MISSING] = "interval-missing",
-	                                    [VERIFY_EXTRA] = "interval-extra",
-	                                    [VERIFY_DOUBLED] = "interval-doubled",
-	                                    [VERIFY_CHANGED] = "interval-changed"};
+	static const char *const kinds[] = {[NODE_HOUR_MISSING] = "interval-missing",
+	                                    [NODE_HOUR_EXTRA] = "interval-extra",
+	                                    [NODE_HOUR_DOUBLED] = "interval-doubled",
+	                                    [NODE_HOUR_CHANGED] = "interval-changed"};
 	const struct fault_place *p = arg;
 	struct verify_node *n = p->hour->node;
-	const struct verify_interval *some = expected != NULL ? expected : found;
-	const char *gpu = verify_gpu_of(n, some->v[VERIFY_DEVICE]);
+	const struct node_hour_interval *some = expected != NULL ? expected : found;
+	const char *gpu = verify_gpu_of(n, some->v[NODE_HOUR_DEVICE]);
 	char what[256], batch[64] = "no batch of this node";
 
 	if (p->stream != NULL)
 		snprintf(batch, sizeof(batch), "batch %" PRId64 " of epoch %" PRId64, p->seq, p->stream->epoch);
-	if (fault != VERIFY_CHANGED) {
+	if (fault != NODE_HOUR_CHANGED) {
 		snprintf(what, sizeof(what), "%s: unit-ns of device %" PRId64 " at start_ns %" PRId64, batch,
-		         some->v[VERIFY_DEVICE], some->v[VERIFY_START]);
-		verify_report_amount(n, kinds[fault], gpu, p->hour->from_ns, what,
-		                     fault == VERIFY_EXTRA ? 0 : (int128)some->v[VERIFY_UNITS] * some->v[VERIFY_HELD],
-		                     fault == VERIFY_MISSING ? 0
-		                                             : (int128)some->v[VERIFY_UNITS] * some->v[VERIFY_HELD] *
-		                                                       (fault == VERIFY_DOUBLED ? 2 : 1));
+		         some->v[NODE_HOUR_DEVICE], some->v[NODE_HOUR_START]);
+		verify_report_amount(
+			n, kinds[fault], gpu, p->hour->from_ns, what,
+			fault == NODE_HOUR_EXTRA ? 0 : (int128)some->v[NODE_HOUR_UNITS] * some->v[NODE_HOUR_HELD],
+			fault == NODE_HOUR_MISSING ? 0
+						   : (int128)some->v[NODE_HOUR_UNITS] * some->v[NODE_HOUR_HELD] *
+							     (fault == NODE_HOUR_DOUBLED ? 2 : 1));
 		return;
 	}
-	for (size_t c = 0; c < VERIFY_COLUMNS; c++) {
+	for (size_t c = 0; c < NODE_HOUR_COLUMNS; c++) {
 		if (expected->v[c] == found->v[c])
 			continue;
 		snprintf(what, sizeof(what), "%s: %s of device %" PRId64 " at start_ns %" PRId64, batch,
-		         verify_column_names[c], some->v[VERIFY_DEVICE], some->v[VERIFY_START]);
+		         node_hour_column_names[c], some->v[NODE_HOUR_DEVICE], some->v[NODE_HOUR_START]);
 		verify_report_amount(n, kinds[fault], gpu, p->hour->from_ns, what, expected->v[c], found->v[c]);
 	}
 }
@@ -112,7 +113,7 @@ pass_rows(struct verify_hour *h, int64_t stream_id, int64_t seq, struct err *err
 	bool any;
 
 	for (;; h->row++) {
-		struct verify_interval i;
+		struct node_hour_interval i;
 		int64_t stream;
 
 		if (!row_at(h, &any, err))
@@ -123,13 +124,13 @@ pass_rows(struct verify_hour *h, int64_t stream_id, int64_t seq, struct err *err
 		if (stream > stream_id || (stream == stream_id && res_i64(h->page, h->row, ROW_SEQ) >= seq))
 			return true;
 		i = interval_at(h);
-		report_interval(&place, VERIFY_EXTRA, NULL, &i);
+		report_interval(&place, NODE_HOUR_EXTRA, NULL, &i);
 	}
 }
 
 /* An array that doubles when its count reaches a power of two. */
 static void
-push(struct verify_interval **at, size_t *n, const struct verify_interval *i)
+push(struct node_hour_interval **at, size_t *n, const struct node_hour_interval *i)
 {
 	if ((*n & (*n - 1)) == 0)
 		*at = mem_grow(*at, *n == 0 ? 1 : 2 * *n, sizeof(**at));
@@ -138,53 +139,53 @@ push(struct verify_interval **at, size_t *n, const struct verify_interval *i)
 
 /* Translates a record to the ledger's numbers; false if the dictionary lacks one, which the dictionary check reports. */
 static bool
-translate(const struct verify_stream *s, const struct wire_record *r, struct verify_interval *ret)
+translate(const struct verify_stream *s, const struct wire_record *r, struct node_hour_interval *ret)
 {
 	size_t device, holder = 0;
 
-	if (!idmap_find(&s->device_rows, r->device, &device) ||
-	    (r->holder != 0 && !idmap_find(&s->holder_rows, r->holder, &holder)))
+	if (!hash_find(&s->device_rows, r->device, &device) ||
+	    (r->holder != 0 && !hash_find(&s->holder_rows, r->holder, &holder)))
 		return false;
-	*ret = (struct verify_interval){{
-		[VERIFY_START] = r->start_ns,
-		[VERIFY_DEVICE] = res_i64(s->devices, (int)device, 1),
-		[VERIFY_HOLDER] = r->holder != 0 ? res_i64(s->holders, (int)holder, 1) : 0,
-		[VERIFY_STATE] = r->state,
-		[VERIFY_UNITS] = r->units,
-		[VERIFY_SHARING] = r->sharing,
-		[VERIFY_METHOD] = r->method,
-		[VERIFY_DURATION] = r->duration_ns,
-		[VERIFY_HELD] = r->held_ns,
-		[VERIFY_USED_NS] = r->used_ns,
-		[VERIFY_UNMEASURED_NS] = r->unmeasured_ns,
-		[VERIFY_OVER_NS] = r->over_ns,
-		[VERIFY_MEMORY_BYTE_MS] = r->memory_byte_ms,
-		[VERIFY_ENERGY_MJ] = r->energy_mj,
-		[VERIFY_TICKS] = r->ticks,
-		[VERIFY_PEAK_MEMORY_BYTES] = r->peak_memory_bytes,
-		[VERIFY_SM_ACTIVE_NS] = r->sm_active_ns,
-		[VERIFY_SM_MEASURED_NS] = r->sm_measured_ns,
+	*ret = (struct node_hour_interval){{
+		[NODE_HOUR_START] = r->start_ns,
+		[NODE_HOUR_DEVICE] = res_i64(s->devices, (int)device, 1),
+		[NODE_HOUR_HOLDER] = r->holder != 0 ? res_i64(s->holders, (int)holder, 1) : 0,
+		[NODE_HOUR_STATE] = r->state,
+		[NODE_HOUR_UNITS] = r->units,
+		[NODE_HOUR_SHARING] = r->sharing,
+		[NODE_HOUR_METHOD] = r->method,
+		[NODE_HOUR_DURATION] = r->duration_ns,
+		[NODE_HOUR_HELD] = r->held_ns,
+		[NODE_HOUR_USED_NS] = r->used_ns,
+		[NODE_HOUR_UNMEASURED_NS] = r->unmeasured_ns,
+		[NODE_HOUR_OVER_NS] = r->over_ns,
+		[NODE_HOUR_MEMORY_BYTE_MS] = r->memory_byte_ms,
+		[NODE_HOUR_ENERGY_MJ] = r->energy_mj,
+		[NODE_HOUR_TICKS] = r->ticks,
+		[NODE_HOUR_PEAK_MEMORY_BYTES] = r->peak_memory_bytes,
+		[NODE_HOUR_SM_ACTIVE_NS] = r->sm_active_ns,
+		[NODE_HOUR_SM_MEASURED_NS] = r->sm_measured_ns,
 	}};
 	return true;
 }
 
 /* Adds a record to the sums of the hour and of its GPU, which must be in service throughout. */
 static void
-account(struct verify_hour *h, const struct verify_interval *i)
+account(struct verify_hour *h, const struct node_hour_interval *i)
 {
 	struct verify_node *n = h->node;
-	size_t g = idmap_get(&n->device_gpu, (uint64_t)i->v[VERIFY_DEVICE]);
+	size_t g = hash_get(&n->device_gpu, (uint64_t)i->v[NODE_HOUR_DEVICE]);
 	struct verify_gpu *gpu = &n->gpus[g];
 	bool inside = false;
 
 	n->report->counts.records++;
-	verify_rows_record(&h->expected, gpu->gpu_id, i);
-	gpu->held += (int128)i->v[VERIFY_UNITS] * i->v[VERIFY_HELD];
-	if (i->v[VERIFY_START] < gpu->first_ns)
-		gpu->first_ns = i->v[VERIFY_START];
+	node_hour_rows_record(&h->expected, gpu->gpu_id, i);
+	gpu->held += (int128)i->v[NODE_HOUR_UNITS] * i->v[NODE_HOUR_HELD];
+	if (i->v[NODE_HOUR_START] < gpu->first_ns)
+		gpu->first_ns = i->v[NODE_HOUR_START];
 	for (size_t k = 0; k < n->service_count && !inside; k++)
-		inside = n->services[k].gpu == g && n->services[k].from_ns <= i->v[VERIFY_START] &&
-		         i->v[VERIFY_START] + i->v[VERIFY_DURATION] <= n->services[k].until_ns;
+		inside = n->services[k].gpu == g && n->services[k].from_ns <= i->v[NODE_HOUR_START] &&
+		         i->v[NODE_HOUR_START] + i->v[NODE_HOUR_DURATION] <= n->services[k].until_ns;
 	gpu->outside = gpu->outside || !inside;
 }
 
@@ -207,9 +208,9 @@ report_unstored(struct verify_hour *h, const struct verify_stream *s, int64_t se
 bool
 verify_records(struct verify_hour *h, struct verify_stream *s, const struct wire_batch *b, int64_t seq, struct err *err)
 {
-	owned(mem) struct verify_interval *expected = NULL, *found = NULL;
+	owned(mem) struct node_hour_interval *expected = NULL, *found = NULL;
 	struct fault_place place = {.hour = h, .stream = s, .seq = seq};
-	struct verify_interval i;
+	struct node_hour_interval i;
 	size_t n = 0, m = 0;
 	bool any;
 
@@ -242,7 +243,7 @@ verify_records(struct verify_hour *h, struct verify_stream *s, const struct wire
 		i = interval_at(h);
 		push(&found, &m, &i);
 	}
-	verify_intervals(expected, n, found, m, report_interval, &place);
+	node_hour_compare_intervals(expected, n, found, m, report_interval, &place);
 	return true;
 }
 
@@ -298,7 +299,7 @@ check_services(struct verify_hour *h)
 	"u.over, u.clock_adjust, u.energy_mj, u.memory_byte_ms, u.sm_active, u.sm_measured, u.peak_memory_bytes FROM "
 
 static void
-name_row(const struct verify_row *r, const char *thing, char out[256])
+name_row(const struct node_hour_row *r, const char *thing, char out[256])
 {
 	snprintf(out, 256, "%s of device %" PRId64 ", holder %" PRId64 ", sharing %" PRId64 ", method %" PRId64, thing,
 	         r->device_id, r->holder_id, r->sharing, r->method);
@@ -306,7 +307,7 @@ name_row(const struct verify_row *r, const char *thing, char out[256])
 
 /* Sealed and clean hours are read from their stored sums; others as every reader of an open hour reads them. */
 static bool
-load_found(struct verify_hour *h, struct verify_rows *ret, struct err *err)
+load_found(struct verify_hour *h, struct node_hour_rows *ret, struct err *err)
 {
 	static const struct db_stmt sealed = {"verify sealed",
 	                                      SUM_COLUMNS "usage_hourly u LEFT JOIN device d ON d.id = u.device_id "
@@ -324,7 +325,7 @@ load_found(struct verify_hour *h, struct verify_rows *ret, struct err *err)
 	if (!db_run(h->node->db, h->stored ? &sealed : &open, &a, &r, err))
 		return false;
 	for (int row = 0; row < PQntuples(r); row++) {
-		struct verify_row u = {
+		struct node_hour_row u = {
 			.device_id = res_i64(r, row, 0),
 			.holder_id = res_i64(r, row, 1),
 			.sharing = res_i64(r, row, 2),
@@ -334,29 +335,29 @@ load_found(struct verify_hour *h, struct verify_rows *ret, struct err *err)
 		};
 		char what[256];
 
-		for (int s = 0; s < VERIFY_SUMS; s++) {
-			name_row(&u, verify_sum_names[s], what);
+		for (int s = 0; s < NODE_HOUR_SUMS; s++) {
+			name_row(&u, node_hour_sum_names[s], what);
 			u.sum[s] = verify_amount(h->node, r, row, 6 + s, "hour-changed",
 			                         verify_gpu_of(h->node, u.device_id), h->from_ns, what);
 		}
-		verify_rows_add(ret, &u);
+		node_hour_rows_add(ret, &u);
 	}
-	verify_rows_pack(ret);
+	node_hour_rows_pack(ret);
 	return true;
 }
 
 static int128
-states_of(const struct verify_row *r)
+states_of(const struct node_hour_row *r)
 {
 	int128 sum = 0;
 
-	for (size_t s = 0; s < VERIFY_STATES; s++)
+	for (size_t s = 0; s < NODE_HOUR_STATES; s++)
 		sum += r->sum[s];
 	return sum;
 }
 
 static void
-report_lone_row(const struct verify_hour *h, const char *kind, const struct verify_row *row, int128 expected,
+report_lone_row(const struct verify_hour *h, const char *kind, const struct node_hour_row *row, int128 expected,
                 int128 found)
 {
 	char what[256];
@@ -366,15 +367,15 @@ report_lone_row(const struct verify_hour *h, const char *kind, const struct veri
 }
 
 static void
-report_changes(const struct verify_hour *h, const struct verify_row *expected, const struct verify_row *found)
+report_changes(const struct verify_hour *h, const struct node_hour_row *expected, const struct node_hour_row *found)
 {
 	const char *gpu = verify_gpu_of(h->node, expected->device_id);
 	char what[256];
 
-	for (size_t s = 0; s < VERIFY_SUMS; s++) {
+	for (size_t s = 0; s < NODE_HOUR_SUMS; s++) {
 		if (expected->sum[s] == found->sum[s])
 			continue;
-		name_row(expected, verify_sum_names[s], what);
+		name_row(expected, node_hour_sum_names[s], what);
 		verify_report_amount(h->node, "hour-changed", gpu, h->from_ns, what, expected->sum[s], found->sum[s]);
 	}
 	if (expected->workspace_id != found->workspace_id) {
@@ -386,7 +387,8 @@ report_changes(const struct verify_hour *h, const struct verify_row *expected, c
 }
 
 static void
-report_row(void *arg, enum verify_fault fault, const struct verify_row *expected, const struct verify_row *found)
+report_row(void *arg, enum node_hour_fault fault, const struct node_hour_row *expected,
+           const struct node_hour_row *found)
 {
 	const struct verify_hour *h = arg;
 
@@ -419,15 +421,15 @@ in_maintenance(const struct verify_hour *h, size_t gpu)
 static void
 apply_states(struct verify_hour *h)
 {
-	static const enum verify_sum free_sums[] = {VERIFY_UNALLOCATED, VERIFY_STRANDED, VERIFY_UNKNOWN};
+	static const enum node_hour_sum free_sums[] = {NODE_HOUR_UNALLOCATED, NODE_HOUR_STRANDED, NODE_HOUR_UNKNOWN};
 
 	for (size_t i = 0; h->node->state_count > 0 && i < h->expected.count; i++) {
-		struct verify_row *row = &h->expected.at[i];
+		struct node_hour_row *row = &h->expected.at[i];
 
-		if (!in_maintenance(h, idmap_get(&h->node->gpu_at, (uint64_t)row->gpu_id)))
+		if (!in_maintenance(h, hash_get(&h->node->gpu_at, (uint64_t)row->gpu_id)))
 			continue;
 		for (size_t s = 0; s < ARRAY_LEN(free_sums); s++) {
-			row->sum[VERIFY_DOWN] += row->sum[free_sums[s]];
+			row->sum[NODE_HOUR_DOWN] += row->sum[free_sums[s]];
 			row->sum[free_sums[s]] = 0;
 		}
 	}
@@ -436,20 +438,20 @@ apply_states(struct verify_hour *h)
 static bool
 compare_sums(struct verify_hour *h, struct err *err)
 {
-	in_place(verify_rows) struct verify_rows found = {0};
+	in_place(node_hour_rows) struct node_hour_rows found = {0};
 	struct verify_node *n = h->node;
 
 	for (size_t i = 0; i < n->gpu_count; i++)
-		verify_rows_balance(&h->expected, n->gpus[i].gpu_id, n->gpus[i].device_id, served_ns(h, i),
-		                    n->gpus[i].held);
-	verify_rows_pack(&h->expected);
+		node_hour_rows_balance(&h->expected, n->gpus[i].gpu_id, n->gpus[i].device_id, served_ns(h, i),
+		                       n->gpus[i].held);
+	node_hour_rows_pack(&h->expected);
 	apply_states(h);
 	if (!verify_owners(n, h->from_ns, &h->expected, err) || !load_found(h, &found, err))
 		return false;
-	verify_rows_compare(&h->expected, &found, report_row, h);
+	node_hour_rows_compare(&h->expected, &found, report_row, h);
 	for (size_t i = 0; i < n->gpu_count; i++) {
 		int128 expected = (int128)UNITS_PER_GPU * served_ns(h, i);
-		int128 conserved = verify_rows_conserved(&found, n->gpus[i].gpu_id);
+		int128 conserved = node_hour_rows_conserved(&found, n->gpus[i].gpu_id);
 
 		if (expected != conserved)
 			verify_report_amount(n, "conservation", n->gpus[i].uuid, h->from_ns,

@@ -97,33 +97,33 @@ verify_node_fini(struct verify_node *n)
 	mem_free(n->services);
 	mem_free(n->states);
 	verify_models_fini(n);
-	idmap_fini(&n->gpu_at);
-	idmap_fini(&n->device_gpu);
+	hash_fini(&n->gpu_at);
+	hash_fini(&n->device_gpu);
 	verify_rules_fini(&n->rules);
 }
 
 size_t
 verify_gpu_enter(struct verify_node *n, int64_t gpu_id, int64_t device_id, const char *uuid)
 {
-	size_t i = idmap_get(&n->gpu_at, (uint64_t)gpu_id);
+	size_t i = hash_get(&n->gpu_at, (uint64_t)gpu_id);
 
-	if (i != IDMAP_NONE)
+	if (i != HASH_NONE)
 		return i;
 	i = n->gpu_count++;
 	n->gpus = mem_grow(n->gpus, n->gpu_count, sizeof(*n->gpus));
 	n->gpus[i] = (struct verify_gpu){
 		.gpu_id = gpu_id, .device_id = device_id, .uuid = mem_strdup(uuid), .first_ns = INT64_MAX};
-	idmap_put(&n->gpu_at, (uint64_t)gpu_id, i);
-	idmap_put(&n->device_gpu, (uint64_t)device_id, i);
+	hash_put(&n->gpu_at, (uint64_t)gpu_id, i);
+	hash_put(&n->device_gpu, (uint64_t)device_id, i);
 	return i;
 }
 
 const char *
 verify_gpu_of(const struct verify_node *n, int64_t device_id)
 {
-	size_t i = idmap_get(&n->device_gpu, (uint64_t)device_id);
+	size_t i = hash_get(&n->device_gpu, (uint64_t)device_id);
 
-	return i == IDMAP_NONE ? NULL : n->gpus[i].uuid;
+	return i == HASH_NONE ? NULL : n->gpus[i].uuid;
 }
 
 static bool
@@ -167,7 +167,7 @@ load_states(struct verify_node *n, struct err *err)
 	n->states = mem_array(n->state_count, sizeof(*n->states));
 	for (int row = 0; row < PQntuples(r); row++)
 		n->states[row] = (struct verify_state){
-			.gpu = res_null(r, row, 0) ? SIZE_MAX : idmap_get(&n->gpu_at, (uint64_t)res_i64(r, row, 0)),
+			.gpu = res_null(r, row, 0) ? SIZE_MAX : hash_get(&n->gpu_at, (uint64_t)res_i64(r, row, 0)),
 			.maintenance = res_bool(r, row, 1),
 			.from_ns = res_i64(r, row, 2),
 			.until_ns = res_null(r, row, 3) ? INT64_MAX : res_i64(r, row, 3),

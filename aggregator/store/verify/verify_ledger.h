@@ -17,7 +17,7 @@
 #include "aggregator/store/db/db.h"
 #include "aggregator/store/store.h"
 #include "aggregator/store/verify/verify.h"
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 
 /* The differences found, and counts of the compared objects. */
 struct verify_report {
@@ -37,7 +37,7 @@ struct verify_rules {
 	struct attribution_rule *active; /* those in force at active_ns, sorted */
 	size_t active_count;
 	int64_t active_ns, unattributed;
-	struct idmap names; /* workspace -> row of workspaces */
+	struct hash names; /* workspace -> row of workspaces */
 };
 
 /* A stream's latest description of a GPU, by the stream's number of it. */
@@ -61,9 +61,9 @@ struct verify_stream {
 	int64_t next_from_ns;        /* start of those records; INT64_MAX: there are none */
 	int64_t checked_seq;         /* heads of batches up to this one have been compared */
 	PGresult *devices, *holders; /* the dictionary; NULL until needed */
-	struct idmap device_rows, holder_rows;
+	struct hash device_rows, holder_rows;
 	PGresult *entries; /* devices without a row, as they arrived */
-	struct idmap entry_rows;
+	struct hash entry_rows;
 	PGresult *aside; /* GPUs whose records were set aside, by batch and GPU */
 	int aside_next;  /* the first row that may be of a later batch */
 	struct verify_gpu_entry *gpu_entries;
@@ -109,7 +109,7 @@ struct verify_node {
 	size_t stream_count;
 	struct verify_gpu *gpus;
 	size_t gpu_count;
-	struct idmap gpu_at, device_gpu; /* gpu_id, device_id -> gpus */
+	struct hash gpu_at, device_gpu; /* gpu_id, device_id -> gpus */
 	struct verify_service *services;
 	size_t service_count;
 	struct verify_state *states;
@@ -148,7 +148,7 @@ struct verify_hour {
 	bool stored, retired;    /* sealed and clean; its records are gone */
 	bool pending;            /* retired, and data that arrived since is not in it yet */
 	int64_t sliced_until_ns; /* if not stored */
-	struct verify_rows expected;
+	struct node_hour_rows expected;
 	/* rows of usage_interval by stream and batch */
 	PGresult *page;
 	int row;
@@ -194,7 +194,7 @@ MUST_CHECK bool verify_losses(struct verify_node *n, const char *day, int64_t fr
 MUST_CHECK bool verify_rules_load(struct verify_node *n, struct err *err);
 void verify_rules_fini(struct verify_rules *r);
 /* Sets the workspaces of the rows with a holder by the rules in force at that hour; holder_attribution must agree. */
-MUST_CHECK bool verify_owners(struct verify_node *n, int64_t hour_ns, struct verify_rows *rows, struct err *err);
+MUST_CHECK bool verify_owners(struct verify_node *n, int64_t hour_ns, struct node_hour_rows *rows, struct err *err);
 /* Checks holder_attribution for the holders that events of the range name, at the hour of the event. */
 MUST_CHECK bool verify_event_owners(struct verify_node *n, struct err *err);
 /* Checks the owner of every holder at each change of it. It has no range. */

@@ -15,7 +15,7 @@ verify_rules_fini(struct verify_rules *r)
 	PQclear(r->rows);
 	PQclear(r->workspaces);
 	mem_free(r->active);
-	idmap_fini(&r->names);
+	hash_fini(&r->names);
 	memset(r, 0, sizeof(*r));
 }
 
@@ -53,7 +53,7 @@ verify_rules_load(struct verify_node *n, struct err *err)
 	r->active = mem_array(r->count, sizeof(*r->active));
 	r->active_ns = INT64_MIN;
 	for (int row = 0; row < PQntuples(r->workspaces); row++) {
-		idmap_put(&r->names, (uint64_t)res_i64(r->workspaces, row, 0), (size_t)row);
+		hash_put(&r->names, (uint64_t)res_i64(r->workspaces, row, 0), (size_t)row);
 		if (res_bool(r->workspaces, row, 2))
 			r->unattributed = res_i64(r->workspaces, row, 0);
 	}
@@ -63,9 +63,9 @@ verify_rules_load(struct verify_node *n, struct err *err)
 const char *
 verify_workspace(const struct verify_node *n, int64_t workspace_id)
 {
-	size_t row = idmap_get(&n->rules.names, (uint64_t)workspace_id);
+	size_t row = hash_get(&n->rules.names, (uint64_t)workspace_id);
 
-	return row == IDMAP_NONE ? "" : res_text(n->rules.workspaces, (int)row, 1);
+	return row == HASH_NONE ? "" : res_text(n->rules.workspaces, (int)row, 1);
 }
 
 static const char *
@@ -154,20 +154,20 @@ load_owners(struct verify_node *n, int64_t hour_ns, struct db_array *ids, PGresu
 }
 
 bool
-verify_owners(struct verify_node *n, int64_t hour_ns, struct verify_rows *rows, struct err *err)
+verify_owners(struct verify_node *n, int64_t hour_ns, struct node_hour_rows *rows, struct err *err)
 {
 	owned(result) PGresult *r = NULL;
 	in_place(db_array) struct db_array ids = {0};
-	in_place(idmap) struct idmap at = {0}; /* holder -> index in owner */
+	in_place(hash) struct hash at = {0}; /* holder -> index in owner */
 	owned(mem) int64_t *owner = NULL;
 
 	db_array_init(&ids);
 	for (size_t i = 0; i < rows->count; i++) {
 		uint64_t id = (uint64_t)rows->at[i].holder_id;
 
-		if (id == 0 || idmap_get(&at, id) != IDMAP_NONE)
+		if (id == 0 || hash_get(&at, id) != HASH_NONE)
 			continue;
-		idmap_put(&at, id, 0);
+		hash_put(&at, id, 0);
 		array_i64(&ids, (int64_t)id);
 	}
 	if (ids.count == 0)
@@ -176,13 +176,13 @@ verify_owners(struct verify_node *n, int64_t hour_ns, struct verify_rows *rows, 
 		return false;
 	owner = mem_array((size_t)PQntuples(r) + 1, sizeof(*owner));
 	for (int row = 0; row < PQntuples(r); row++) {
-		idmap_put(&at, (uint64_t)res_i64(r, row, 0), (size_t)row + 1);
+		hash_put(&at, (uint64_t)res_i64(r, row, 0), (size_t)row + 1);
 		owner[row + 1] = owner_of(n, hour_ns, r, row);
 	}
 	/* Index 0 is for a holder without a row; the dictionary check reports it. */
 	for (size_t i = 0; i < rows->count; i++)
 		if (rows->at[i].holder_id != 0)
-			rows->at[i].workspace_id = owner[idmap_get(&at, (uint64_t)rows->at[i].holder_id)];
+			rows->at[i].workspace_id = owner[hash_get(&at, (uint64_t)rows->at[i].holder_id)];
 	return true;
 }
 

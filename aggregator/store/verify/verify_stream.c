@@ -23,9 +23,9 @@ verify_stream_fini(struct verify_stream *s)
 	PQclear(s->entries);
 	PQclear(s->aside);
 	verify_gpu_entries_fini(s);
-	idmap_fini(&s->device_rows);
-	idmap_fini(&s->holder_rows);
-	idmap_fini(&s->entry_rows);
+	hash_fini(&s->device_rows);
+	hash_fini(&s->holder_rows);
+	hash_fini(&s->entry_rows);
 	s->devices = s->holders = s->entries = s->aside = NULL;
 }
 
@@ -67,7 +67,7 @@ load_aside(struct verify_node *n, struct verify_stream *s, struct err *err)
 	if (!db_run(n->db, &entries, &a, &s->entries, err) || !db_run(n->db, &aside, &a, &s->aside, err))
 		return false;
 	for (int row = 0; row < PQntuples(s->entries); row++)
-		idmap_put(&s->entry_rows, (uint64_t)res_i64(s->entries, row, ENTRY_LOCAL), (size_t)row);
+		hash_put(&s->entry_rows, (uint64_t)res_i64(s->entries, row, ENTRY_LOCAL), (size_t)row);
 	return true;
 }
 
@@ -76,9 +76,9 @@ verify_stream_gpu(const struct verify_stream *s, uint32_t device)
 {
 	size_t row;
 
-	if (idmap_find(&s->device_rows, device, &row))
+	if (hash_find(&s->device_rows, device, &row))
 		return res_text(s->devices, (int)row, DEV_GPU_UUID);
-	return idmap_find(&s->entry_rows, device, &row) ? res_text(s->entries, (int)row, ENTRY_GPU_UUID) : NULL;
+	return hash_find(&s->entry_rows, device, &row) ? res_text(s->entries, (int)row, ENTRY_GPU_UUID) : NULL;
 }
 
 /* The first row of the batch; rows are in the order of batches. */
@@ -160,11 +160,11 @@ load_dictionary(struct verify_node *n, struct verify_stream *s, struct err *err)
 			verify_gpu_enter(n, res_i64(s->devices, row, DEV_GPU), res_i64(s->devices, row, DEV_GPU_DEVICE),
 		                         res_text(s->devices, row, DEV_GPU_UUID));
 
-		idmap_put(&n->device_gpu, (uint64_t)res_i64(s->devices, row, DEV_ID), gpu);
-		idmap_put(&s->device_rows, (uint64_t)res_i64(s->devices, row, DEV_LOCAL), (size_t)row);
+		hash_put(&n->device_gpu, (uint64_t)res_i64(s->devices, row, DEV_ID), gpu);
+		hash_put(&s->device_rows, (uint64_t)res_i64(s->devices, row, DEV_LOCAL), (size_t)row);
 	}
 	for (int row = 0; row < PQntuples(s->holders); row++)
-		idmap_put(&s->holder_rows, (uint64_t)res_i64(s->holders, row, 0), (size_t)row);
+		hash_put(&s->holder_rows, (uint64_t)res_i64(s->holders, row, 0), (size_t)row);
 	return true;
 }
 
@@ -176,7 +176,7 @@ same_device(const struct verify_stream *s, const struct wire_device *d, int row)
 
 	if (d->gpu == d->id)
 		return strcmp(res_text(r, row, DEV_GPU_UUID), d->uuid) == 0 && res_i64(r, row, DEV_GI) == -1;
-	return idmap_find(&s->device_rows, d->gpu, &gpu) && res_i64(r, row, DEV_GPU) == res_i64(r, (int)gpu, DEV_GPU) &&
+	return hash_find(&s->device_rows, d->gpu, &gpu) && res_i64(r, row, DEV_GPU) == res_i64(r, (int)gpu, DEV_GPU) &&
 	       res_i64(r, row, DEV_GI) == d->gi && res_i64(r, row, DEV_CI) == d->ci &&
 	       res_i64(r, row, DEV_CREATED) == d->created_ns &&
 	       strcmp(res_text(r, row, DEV_PROFILE), d->profile) == 0 && res_i64(r, row, DEV_UNITS) == d->units;
@@ -233,8 +233,8 @@ check_devices(struct verify_node *n, const struct verify_stream *s, const struct
 
 		snprintf(thing, sizeof(thing), "device number %" PRIu32, d->id);
 		verify_name_batch(s, seq, thing, what);
-		if (!idmap_find(&s->device_rows, d->id, &row)) {
-			if (!idmap_find(&s->entry_rows, d->id, &row))
+		if (!hash_find(&s->device_rows, d->id, &row)) {
+			if (!hash_find(&s->entry_rows, d->id, &row))
 				verify_report_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "");
 			else if (!same_entry(s, d, (int)row))
 				verify_report_text(n, "dictionary", NULL, INT64_MIN, what, d->uuid, "another entry");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/hash.h"
 #include "common/base/thread.h"
 #include "common/base/time.h"
 #include "exporter/source/dcgm/dcgm_engine.h"
@@ -335,22 +336,13 @@ dcgm_status(struct dcgm *d, struct dcgm_status *ret)
 /* ---- adding; the lock is held ---- */
 
 static uint64_t
-hash_text(uint64_t h, const char *text)
-{
-	for (; *text; text++)
-		h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
-	return h;
-}
-
-static uint64_t
 layout_hash(const struct gpu_reading *r)
 {
-	uint64_t h = UINT64_C(14695981039346656037) + r->mig;
-	char ids[32];
+	uint64_t h = hash_number(HASH_START, r->mig);
 
 	for (size_t i = 0; i < r->instance_count; i++) {
-		snprintf(ids, sizeof(ids), " %" PRId32 "/%" PRId32 " ", r->instances[i].gi, r->instances[i].ci);
-		h = hash_text(hash_text(h, r->instances[i].uuid), ids);
+		h = hash_text(h, r->instances[i].uuid);
+		h = hash_number(h, (uint64_t)(uint32_t)r->instances[i].gi << 32 | (uint32_t)r->instances[i].ci);
 	}
 	return h;
 }

@@ -129,13 +129,13 @@ follow_list(struct accounting *a, uint32_t count)
 	struct accounted *old = a->entries, *new = mem_array(count, sizeof(*new));
 
 	for (uint32_t i = 0; i < count; i++) {
-		size_t at = idmap_get(&a->places, a->pids[i]);
+		size_t at = hash_get(&a->places, a->pids[i]);
 
-		new[i] = at == IDMAP_NONE ? (struct accounted){.pid = a->pids[i], .ended = !a->begun} : old[at];
+		new[i] = at == HASH_NONE ? (struct accounted){.pid = a->pids[i], .ended = !a->begun} : old[at];
 	}
-	idmap_clear(&a->places);
+	hash_clear(&a->places);
 	for (uint32_t i = 0; i < count; i++)
-		idmap_put(&a->places, new[i].pid, i);
+		hash_put(&a->places, new[i].pid, i);
 	mem_free(old);
 	a->entries = new;
 	a->count = count;
@@ -185,9 +185,9 @@ check_all(struct nvml_reading *n)
 	struct accounting *a = &n->gpu->accounting;
 
 	for (size_t i = 0; i < n->r->process_count; i++) {
-		size_t at = idmap_get(&a->places, n->r->processes[i].pid);
+		size_t at = hash_get(&a->places, n->r->processes[i].pid);
 
-		if (at != IDMAP_NONE)
+		if (at != HASH_NONE)
 			a->entries[at].ended = false;
 	}
 	for (int i = 0; i < ASK_AGAIN_EACH_READING && a->count > 0; i++) {
@@ -259,7 +259,7 @@ nvml_read_exits(struct nvml_reading *n)
 	if (!nvml_has(n, list_pids(n, &count))) {
 		a->on = a->begun = false;
 		a->count = 0;
-		idmap_clear(&a->places);
+		hash_clear(&a->places);
 		return;
 	}
 	if (!a->begun || !same_list(a, count))
@@ -273,5 +273,5 @@ nvml_free_accounting(struct accounting *a)
 {
 	mem_free(a->pids);
 	mem_free(a->entries);
-	idmap_fini(&a->places);
+	hash_fini(&a->places);
 }

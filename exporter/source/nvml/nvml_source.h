@@ -24,7 +24,7 @@
 
 #include <pthread.h>
 
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 #include "exporter/source/gpu_source.h"
 #include "exporter/source/nvml/nvml_abi.h"
 
@@ -104,8 +104,8 @@ struct accounting {
 	uint32_t pid_cap;
 	struct accounted *entries; /* in the list's order */
 	uint32_t count;
-	uint32_t next;       /* position (modulo count) of the next ended entry to query again */
-	struct idmap places; /* of PIDs in entries */
+	uint32_t next;      /* position (modulo count) of the next ended entry to query again */
+	struct hash places; /* of PIDs in entries */
 };
 
 /* Whether a PID is an MPS server, remembered while the process stays on the GPU. */

@@ -178,7 +178,7 @@ stop(void)
 {
 	for (size_t g = 0; g < SIM_GPUS_MAX; g++) {
 		mem_free(sim.accounting[g].pids);
-		idmap_fini(&sim.accounting[g].known);
+		hash_fini(&sim.accounting[g].known);
 		sim.accounting[g] = (struct sim_accounting){0};
 	}
 	live_free(take(sim.live));

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 #include "exporter/source/nvml/nvml_abi.h"
 #include "tests/support/nvmlsim/fakeproc.h"
 #include "tests/support/nvmlsim/sim_live.h"
@@ -37,7 +37,7 @@ struct sim_accounting {
 	uint64_t version; /* of the world at that call */
 	uint32_t *pids;
 	size_t count;
-	struct idmap known;
+	struct hash known;
 };
 
 struct nvmlsim {

@@ -81,9 +81,9 @@ add_pid(struct sim_accounting *a, uint32_t pid)
 {
 	size_t at;
 
-	if (idmap_find(&a->known, pid, &at))
+	if (hash_find(&a->known, pid, &at))
 		return;
-	idmap_put(&a->known, pid, a->count);
+	hash_put(&a->known, pid, a->count);
 	a->pids[a->count++] = pid;
 }
 
@@ -102,7 +102,7 @@ known_pids(const struct target *on)
 	a->pids = mem_grow(a->pids, alive + WORLD_ENDED_MAX, sizeof(*a->pids));
 	a->count = 0;
 	a->version = world_version(sim.world);
-	idmap_clear(&a->known);
+	hash_clear(&a->known);
 	for (size_t i = 0; i < alive; i++)
 		if (is_accounted(on->index, runs[i].p, runs[i].start_ns))
 			add_pid(a, runs[i].pid);

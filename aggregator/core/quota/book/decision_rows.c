@@ -29,8 +29,8 @@ void
 decision_rows_clear(struct decision_rows *r)
 {
 	r->decision_count = r->reclaim_count = 0;
-	idmap_clear(&r->decision_ids);
-	idmap_clear(&r->reclaim_ids);
+	hash_clear(&r->decision_ids);
+	hash_clear(&r->reclaim_ids);
 }
 
 void
@@ -38,46 +38,32 @@ decision_rows_fini(struct decision_rows *r)
 {
 	mem_free(r->decisions);
 	mem_free(r->reclaims);
-	idmap_fini(&r->decision_ids);
-	idmap_fini(&r->reclaim_ids);
+	hash_fini(&r->decision_ids);
+	hash_fini(&r->reclaim_ids);
 	*r = (struct decision_rows){0};
 }
 
 /* ---- finding --------------------------------------------------------------------------------------------------------------- */
 
-/* Both kinds of change begin with their id. Clients choose ids and may make two of them meet: then the list is searched. */
-static size_t
-find(const struct idmap *ids, const void *list, size_t count, size_t size, const char *id)
-{
-	size_t at = idmap_get(ids, text_hash(id));
-
-	if (at == IDMAP_NONE || strcmp((const char *)list + at * size, id) == 0)
-		return at;
-	for (at = 0; at < count; at++)
-		if (strcmp((const char *)list + at * size, id) == 0)
-			return at;
-	return IDMAP_NONE;
-}
-
 const struct decision_change *
 decision_rows_of(const struct decision_rows *r, const char *id)
 {
-	size_t at = find(&r->decision_ids, r->decisions, r->decision_count, sizeof(*r->decisions), id);
+	size_t at = hash_find_text(&r->decision_ids, r->decisions, sizeof(*r->decisions), id);
 
-	return at == IDMAP_NONE ? NULL : &r->decisions[at];
+	return at == HASH_NONE ? NULL : &r->decisions[at];
 }
 
 static struct decision_change *
 decision_of(struct decision_rows *r, const char *id, const struct decision_moment *m)
 {
-	size_t at = find(&r->decision_ids, r->decisions, r->decision_count, sizeof(*r->decisions), id);
+	size_t at = hash_find_text(&r->decision_ids, r->decisions, sizeof(*r->decisions), id);
 
-	if (at == IDMAP_NONE) {
+	if (at == HASH_NONE) {
 		at = r->decision_count++;
 		array_room(r->decisions, at, r->decision_cap);
 		r->decisions[at] = (struct decision_change){0};
 		memcpy(r->decisions[at].id, id, strnlen(id, QUOTA_ID_SIZE - 1));
-		idmap_put(&r->decision_ids, text_hash(id), at);
+		hash_add(&r->decision_ids, hash_text(HASH_START, id), at);
 	}
 	r->decisions[at].changed_seq = m->seq;
 	r->decisions[at].changed_ns = m->at_ns;
@@ -90,15 +76,16 @@ decision_of(struct decision_rows *r, const char *id, const struct decision_momen
 static struct reclaim_change *
 reclaim_of(struct decision_rows *r, const char *lease)
 {
-	size_t at = find(&r->reclaim_ids, r->reclaims, r->reclaim_count, sizeof(*r->reclaims), lease);
+	size_t at = hash_find_text(&r->reclaim_ids, r->reclaims, sizeof(*r->reclaims), lease);
 
-	return at == IDMAP_NONE ? NULL : &r->reclaims[at];
+	return at == HASH_NONE ? NULL : &r->reclaims[at];
 }
 
 static struct reclaim_change *
 reclaim_new(struct decision_rows *r, const struct decision_moment *m, const char *lease, enum reclaim_state state)
 {
-	size_t at = r->reclaim_count++;
+	size_t at = r->reclaim_count++,
+	       before = hash_find_text(&r->reclaim_ids, r->reclaims, sizeof(*r->reclaims), lease);
 
 	array_room(r->reclaims, at, r->reclaim_cap);
 	r->reclaims[at] = (struct reclaim_change){.state = state,
@@ -108,7 +95,10 @@ reclaim_new(struct decision_rows *r, const struct decision_moment *m, const char
 	                                          .ordered_ns = m->at_ns,
 	                                          .asked_by = m->actor};
 	memcpy(r->reclaims[at].lease, lease, strnlen(lease, QUOTA_ID_SIZE - 1));
-	idmap_put(&r->reclaim_ids, text_hash(lease), at);
+	if (before == HASH_NONE)
+		hash_add(&r->reclaim_ids, hash_text(HASH_START, lease), at);
+	else
+		hash_move(&r->reclaim_ids, hash_text(HASH_START, lease), before, at);
 	return &r->reclaims[at];
 }
 
@@ -220,6 +210,13 @@ add_notice(struct decision_rows *r, const struct decision_moment *m, const struc
 		c->told = true;
 		break;
 	}
+	case QUOTA_LEASE_ADOPTED: {
+		struct decision_change *c = decision_of(r, n->id, m);
+
+		c->status = DECISION_CONFIRMED;
+		c->adopted_ns = c->confirmed_ns = m->at_ns;
+		break;
+	}
 	case QUOTA_REQUEST_EXPIRED: end(decision_of(r, n->id, m), m, DECISION_EXPIRED, "expired"); break;
 	case QUOTA_REQUEST_CANCELLED: end(decision_of(r, n->id, m), m, DECISION_CANCELLED, "cancelled"); break;
 	default: break; /* holds, exceptions and refusals are in no row of these */
@@ -254,10 +251,12 @@ add_lease_event(struct decision_rows *r, const struct decision_moment *m, enum q
 	struct decision_change *c;
 
 	/* one that runs elsewhere than it says runs all the same */
-	if (refused && kind != QUOTA_SUBMIT && !(kind == QUOTA_CONFIRM && strcmp(refused->for_id, "place") == 0))
+	if (refused && kind != QUOTA_SUBMIT && kind != QUOTA_ADOPT &&
+	    !(kind == QUOTA_CONFIRM && strcmp(refused->for_id, "place") == 0))
 		return;
 	switch (kind) {
 	case QUOTA_SUBMIT:
+	case QUOTA_ADOPT:
 		c = decision_of(r, id, m);
 		c->fresh = true;
 		c->submitted_seq = m->seq;
@@ -320,6 +319,7 @@ decision_cause_of(const json_t *doc, struct decision_cause *ret)
 	} words[] = {
 		{"submit", QUOTA_SUBMIT},   {"confirm", QUOTA_CONFIRM}, {"heartbeat", QUOTA_HEARTBEAT},
 		{"release", QUOTA_RELEASE}, {"drain", QUOTA_DRAIN},     {"enforce", QUOTA_ENFORCE},
+		{"adopt", QUOTA_ADOPT},
 	};
 
 	*ret = (struct decision_cause){.kind = QUOTA_TICK};

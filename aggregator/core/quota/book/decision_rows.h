@@ -9,7 +9,7 @@
 
 #include "aggregator/core/quota/engine/quota.h"
 #include "common/base/digest.h"
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 #include "common/conf/json.h"
 
 enum decision_status {
@@ -48,6 +48,7 @@ struct decision_change {
 	int64_t position;
 	int64_t submitted_seq, verdict_seq, changed_seq, changed_ns;
 	size_t verdict_at, verdict_len; /* in the outcome of verdict_seq */
+	int64_t adopted_ns;             /* it ran already */
 	int64_t admitted_ns, confirmed_ns, seen_ns, released_ns, ended_ns;
 	const char *ended_why; /* static text */
 	bool told;             /* somebody may wait for this: more than a heartbeat */
@@ -70,7 +71,7 @@ struct decision_rows {
 	size_t decision_count, decision_cap;
 	struct reclaim_change *reclaims;
 	size_t reclaim_count, reclaim_cap;
-	struct idmap decision_ids, reclaim_ids;
+	struct hash decision_ids, reclaim_ids;
 };
 void decision_rows_clear(struct decision_rows *r);
 void decision_rows_fini(struct decision_rows *r);

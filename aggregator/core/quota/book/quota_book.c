@@ -306,6 +306,24 @@ exception_event(struct book_step *s, enum quota_event_kind kind, const json_t *v
 }
 
 static bool
+adoption_event(struct book_step *s, enum quota_event_kind kind, const json_t *v, struct err *err)
+{
+	static const char *const fields[] = {"cluster", "complete", NULL};
+	struct quota_event event = {.kind = kind};
+	const char *cluster;
+
+	if (!json_only_fields(v, fields, err) || !json_get_str(v, "cluster", &cluster, err))
+		return false;
+	if (!json_is_boolean(json_object_get(v, "complete")))
+		return err_set(err, ERR_INVALID, "complete is true or false");
+	event.complete = json_is_true(json_object_get(v, "complete"));
+	event.cluster = quota_book_cluster(s->b, cluster);
+	if (event.cluster == QUOTA_NONE)
+		return err_set(err, ERR_INVALID, "there is no cluster \"%.100s\"", cluster);
+	return book_step_engine(s, &event, err);
+}
+
+static bool
 named_event(struct book_step *s, const char *name, const json_t *v, struct err *err)
 {
 	static const struct {
@@ -335,6 +353,9 @@ named_event(struct book_step *s, const char *name, const json_t *v, struct err *
 		{"nodes", QUOTA_POLICY, NULL, book_nodes},
 		{"budgets", QUOTA_POLICY, NULL, book_budgets},
 		{"clock", QUOTA_CLOCK, clock_event, NULL},
+		{"renew", QUOTA_RENEW, ids_event, NULL},
+		{"adopt", QUOTA_ADOPT, NULL, book_adopt},
+		{"adoption", QUOTA_ADOPTION, adoption_event, NULL},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(events); i++)

@@ -46,6 +46,8 @@
 #define QUOTA_BOOK_MAX_BYTES (256u << 20) /* of a state */
 #define QUOTA_EVENT_MAX_BYTES (64u << 20)
 #define QUOTA_UUID_SIZE (LIMIT_GPU_UUID + 1)
+#define QUOTA_QUEUED_MAX_NS \
+	(90 * 24 * INT64_C(3600000000000)) /* the oldest that a request may be when it is submitted */
 
 struct quota_book;
 

@@ -283,7 +283,8 @@ static const struct book_column lease_columns[] = {
 	BOOK_CHOICE("order", quota_lease, order, QUOTA_ENFORCED), NS("ordered_ns", quota_lease, ordered_ns),
 	NS("due_ns", quota_lease, due_ns), BOOL("reclaimed", quota_lease, reclaimed), I64("unit_seconds", quota_lease, unit_seconds),
 	I64("cost", quota_lease, cost), I64("cpu", quota_lease, other[QUOTA_CPU]), I64("memory", quota_lease, other[QUOTA_MEMORY]),
-	I64("storage", quota_lease, other[QUOTA_STORAGE]),
+	I64("storage", quota_lease, other[QUOTA_STORAGE]), NS("renewed_ns", quota_lease, renewed_ns), BOOL("adopted", quota_lease, adopted),
+	NS("adopted_ns", quota_lease, adopted_ns),
 };
 static const struct book_column request_columns[] = {
 	TEXT("id", quota_request, id), I32("workspace", quota_request, workspace), I32("cluster", quota_request, cluster),
@@ -305,6 +306,13 @@ static const struct book_column backoff_columns[] = {
 	I32("workspace", quota_backoff, workspace), I32("cluster", quota_backoff, cluster), I32("model", quota_backoff, model),
 	I32("times", quota_backoff, times), NS("last_ns", quota_backoff, last_ns), NS("until_ns", quota_backoff, until_ns),
 };
+static const struct book_column adoption_columns[] = {
+	I32("cluster", quota_adoption, cluster), BOOL("complete", quota_adoption, complete), NS("switched_ns", quota_adoption, switched_ns),
+};
+static const struct book_column switch_columns[] = {
+	I32("workspace", quota_switch, workspace), I32("cluster", quota_switch, cluster),
+	BOOK_CHOICE("enforce", quota_switch, enforce, QUOTA_ENFORCE_OFF),
+};
 /* clang-format on */
 
 #define ROWS(key, name, type)                                                       \
@@ -325,6 +333,8 @@ static const struct book_rows book_rows_parts = ROWS("parts", part, quota_part);
 static const struct book_rows book_rows_hold = ROWS("hold", part, quota_part);
 static const struct book_rows book_rows_exceptions = ROWS("exceptions", exception, quota_exception);
 static const struct book_rows book_rows_backoffs = ROWS("backoffs", backoff, quota_backoff);
+static const struct book_rows book_rows_adoptions = ROWS("adoptions", adoption, quota_adoption);
+static const struct book_rows book_rows_switches = ROWS("switches", switch, quota_switch);
 static const struct book_rows book_rows_settings = ROWS("settings", setting, quota_settings);
 static const struct book_rows book_rows_nodes = ROWS("nodes", node, node_row);
 static const struct book_rows book_rows_gpus = ROWS("gpus", gpu, gpu_row);
@@ -470,6 +480,11 @@ quota_book_write(const struct quota_book *b, struct buf *out)
 	write_work(&saved.world, out);
 	write_rows(&book_rows_exceptions, saved.world.exceptions, saved.world.exception_count, out);
 	write_rows(&book_rows_backoffs, saved.world.backoffs, saved.world.backoff_count, out);
+	/* Not known to texts of before: without any the text is as it was. */
+	if (saved.world.adoption_count > 0)
+		write_rows(&book_rows_adoptions, saved.world.adoptions, saved.world.adoption_count, out);
+	if (saved.world.switch_count > 0)
+		write_rows(&book_rows_switches, saved.world.switches, saved.world.switch_count, out);
 	buf_str(out, "}\n");
 	quota_saved_fini(&saved);
 }
@@ -768,11 +783,17 @@ read_rest(struct reader *r, struct err *err)
 {
 	struct quota_exception *exceptions;
 	struct quota_backoff *backoffs;
+	struct quota_adoption *adoptions;
+	struct quota_switch *switches;
 	const json_t *settings = json_object_get(r->doc, "settings"), *now = json_object_get(r->doc, "now_ns");
 
 	if (!read_rows(r, r->doc, &book_rows_exceptions, &exceptions, &r->world.exception_count, err) ||
-	    !read_rows(r, r->doc, &book_rows_backoffs, &backoffs, &r->world.backoff_count, err))
+	    !read_rows(r, r->doc, &book_rows_backoffs, &backoffs, &r->world.backoff_count, err) ||
+	    !read_rows(r, r->doc, &book_rows_adoptions, &adoptions, &r->world.adoption_count, err) ||
+	    !read_rows(r, r->doc, &book_rows_switches, &switches, &r->world.switch_count, err))
 		return false;
+	r->world.adoptions = adoptions;
+	r->world.switches = switches;
 	r->world.exceptions = exceptions;
 	r->world.backoffs = backoffs;
 	r->world.now_ns = json_integer_value(now);

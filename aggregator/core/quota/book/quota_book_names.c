@@ -26,22 +26,20 @@ list_copy(struct book_list *to, const struct book_list *from)
 	to->at = mem_array(to->cap, to->size);
 	if (from->count > 0)
 		memcpy(to->at, from->at, from->count * from->size);
-	to->ids.slots = mem_array(from->ids.cap + 1, sizeof(*to->ids.slots));
-	if (from->ids.cap > 0)
-		memcpy(to->ids.slots, from->ids.slots, from->ids.cap * sizeof(*to->ids.slots));
+	hash_copy(&to->ids, &from->ids);
 }
 
 static void
 list_fini(struct book_list *l)
 {
 	mem_free(l->at);
-	mem_free(l->ids.slots);
+	hash_fini(&l->ids);
 }
 
 int32_t
 book_find(const struct book_list *l, const char *text)
 {
-	return quota_ids_get(&l->ids, l->at, l->size, text);
+	return (int32_t)hash_find_text(&l->ids, l->at, l->size, text); /* or QUOTA_NONE */
 }
 
 bool
@@ -65,7 +63,7 @@ book_add(struct book_list *l, const char *what, const char *text, size_t size, i
 	memset((char *)l->at + l->count * l->size, 0, l->size);
 	memcpy((char *)l->at + l->count * l->size, text, len);
 	l->count++;
-	quota_ids_put(&l->ids, l->at, l->size, at);
+	hash_add(&l->ids, hash_text(HASH_START, text), l->count - 1);
 	*ret = at;
 	return true;
 }

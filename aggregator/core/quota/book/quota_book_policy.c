@@ -130,10 +130,10 @@ add_class(struct book_names *n, const char *name, int32_t *ret, struct err *err)
 
 		if (!c->gone)
 			continue;
-		quota_ids_drop(&l->ids, l->at, l->size, (int32_t)i);
+		hash_remove(&l->ids, hash_text(HASH_START, c->text), i);
 		*c = (struct book_class){0};
 		memcpy(c->text, name, strnlen(name, QUOTA_NAME_SIZE - 1));
-		quota_ids_put(&l->ids, l->at, l->size, (int32_t)i);
+		hash_add(&l->ids, hash_text(HASH_START, c->text), i);
 		*ret = (int32_t)i;
 		return true;
 	}

@@ -225,6 +225,20 @@ cost_of(const struct book_names *n, const struct quota_request *r)
 	return sum > MAX_AMOUNT ? MAX_AMOUNT : (int64_t)sum;
 }
 
+/* Its age in the queue of its scheduler. */
+static void
+read_age(const json_t *o, struct asked *a)
+{
+	int64_t now_ns = a->r.submitted_ns;
+
+	if (!number(o, "queued_since_ns", 0, BOOK_MAX_NS, a, &a->r.submitted_ns))
+		return;
+	if (a->r.submitted_ns > now_ns)
+		a->r.submitted_ns = now_ns;
+	if (now_ns - a->r.submitted_ns > QUOTA_QUEUED_MAX_NS)
+		a->r.submitted_ns = now_ns - QUOTA_QUEUED_MAX_NS;
+}
+
 static void
 read_rest(const struct book_names *n, const json_t *o, struct asked *a)
 {
@@ -238,6 +252,7 @@ read_rest(const struct book_names *n, const json_t *o, struct asked *a)
 	(void)number(o, "cpu_millis", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_CPU]);
 	(void)number(o, "memory_bytes", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_MEMORY]);
 	(void)number(o, "storage_bytes", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_STORAGE]);
+	read_age(o, a);
 	priced = number(o, "cost", 0, MAX_AMOUNT, a, &a->r.cost);
 	if (!a->fault && !priced)
 		a->r.cost = cost_of(n, &a->r);
@@ -270,7 +285,7 @@ read_where(const struct book_names *n, const json_t *o, struct asked *a)
 
 /* others: members beside those of a request. */
 static bool
-read_request(struct book_step *s, const json_t *o, struct asked *ret, struct err *err)
+read_request(struct book_step *s, const json_t *o, size_t others, struct asked *ret, struct err *err)
 {
 	const struct book_names *n = s->b->names;
 	const char *id = json_string_value(json_object_get(o, "id"));
@@ -278,7 +293,7 @@ read_request(struct book_step *s, const json_t *o, struct asked *ret, struct err
 
 	if (!id || id[0] == '\0' || strlen(id) >= QUOTA_ID_SIZE)
 		return err_set(err, ERR_INVALID, "a request has an id of 1 to %d bytes", QUOTA_ID_SIZE - 1);
-	*ret = (struct asked){.fields = 1};
+	*ret = (struct asked){.fields = 1 + others};
 	ret->r.id = id;
 	ret->r.submitted_ns = s->now_ns > now_ns ? s->now_ns : now_ns;
 	read_where(n, o, ret);
@@ -354,7 +369,7 @@ book_submit(struct book_step *s, const json_t *v, struct err *err)
 	if (!json_is_array(v) || count > MAX_REQUESTS)
 		return err_set(err, ERR_INVALID, "a batch is a list of at most %u requests", MAX_REQUESTS);
 	for (size_t i = 0; i < count; i++) {
-		if (!read_request(s, json_array_get(v, i), &asked[i], err))
+		if (!read_request(s, json_array_get(v, i), 0, &asked[i], err))
 			return false;
 		faults += asked[i].fault != NULL;
 		if (asked[i].r.cluster != QUOTA_NONE)
@@ -369,4 +384,74 @@ book_submit(struct book_step *s, const json_t *v, struct err *err)
 	if (faults > 0)
 		tell_faults(s, asked, count);
 	return true;
+}
+
+/* ---- adoption ---------------------------------------------------------------------------------------------------------- */
+
+/* Its parts on nodes that are known. A GPU that is not is anywhere on its node. */
+static bool
+read_parts(struct book_step *s, const json_t *list, struct quota_lease *ret, struct err *err)
+{
+	size_t count = json_array_size(list);
+	struct quota_part *parts = quota_keep(&s->m, count, sizeof(*parts));
+
+	if (list && (!json_is_array(list) || count > QUOTA_MAX_COUNT))
+		return err_set(err, ERR_INVALID, "parts are a list of at most %d", QUOTA_MAX_COUNT);
+	ret->parts = parts;
+	for (size_t i = 0; i < count; i++) {
+		const json_t *o = json_array_get(list, i), *gpu = json_object_get(o, "gpu");
+		const char *node = json_string_value(json_object_get(o, "node"));
+		int64_t devices = json_integer_value(json_object_get(o, "count"));
+		struct quota_part *p = &parts[ret->part_count];
+
+		if (!node || json_object_size(o) != 2u + (gpu != NULL) || devices < 1 || devices > QUOTA_MAX_COUNT ||
+		    (gpu && !json_is_string(gpu) && !json_is_integer(gpu)))
+			return err_set(err, ERR_INVALID,
+			               "part %zu is no node, GPU by position or UUID, and count of 1 to %d", i,
+			               QUOTA_MAX_COUNT);
+		*p = (struct quota_part){.node = quota_book_node(s->b, node),
+		                         .gpu = QUOTA_NONE,
+		                         .shape = ret->shape,
+		                         .count = (int32_t)devices};
+		if (p->node == QUOTA_NONE)
+			continue;
+		if (json_is_string(gpu))
+			p->gpu = quota_book_gpu(s->b, p->node, json_string_value(gpu));
+		else if (gpu && json_integer_value(gpu) >= 0 &&
+		         (size_t)json_integer_value(gpu) < BOOK_AT(s->b->names->nodes, book_node, p->node)->gpu_count)
+			p->gpu = (int32_t)json_integer_value(gpu);
+		ret->part_count++;
+	}
+	return true;
+}
+
+bool
+book_adopt(struct book_step *s, const json_t *v, struct err *err)
+{
+	const json_t *started = json_object_get(v, "started_ns"), *parts = json_object_get(v, "parts");
+	struct quota_lease lease = {.node = QUOTA_NONE};
+	struct quota_event event = {.kind = QUOTA_ADOPT, .adopted = &lease};
+	struct asked a;
+
+	if (!json_is_object(v))
+		return err_set(err, ERR_INVALID, "an object is expected");
+	if (!read_request(s, v, (size_t)(started != NULL) + (parts != NULL), &a, err))
+		return false;
+	if (a.fault)
+		return err_set(err, ERR_INVALID, "lease %s: %s", a.r.id, a.told ? a.told : a.fault);
+	if (started &&
+	    (!json_is_integer(started) || json_integer_value(started) < 0 || json_integer_value(started) > BOOK_MAX_NS))
+		return err_set(err, ERR_INVALID, "lease %s: started_ns is out of range", a.r.id);
+	lease.id = a.r.id;
+	lease.workspace = a.r.workspace;
+	lease.cluster = a.r.cluster;
+	lease.shape = a.r.shape;
+	lease.count = a.r.count;
+	lease.priority = a.r.priority;
+	lease.preemptible = a.r.preemptible;
+	lease.since_ns = started ? json_integer_value(started) : a.r.submitted_ns;
+	lease.unit_seconds = a.r.count * BOOK_AT(s->b->names->shapes, book_shape, a.r.shape)->in.units * a.r.expected_s;
+	lease.cost = a.r.cost;
+	memcpy(lease.other, a.r.other, sizeof(lease.other));
+	return read_parts(s, parts, &lease, err) && book_step_engine(s, &event, err);
 }

@@ -7,7 +7,7 @@
 #define TOLLGATE_QUOTA_BOOK_STATE_H
 
 #include "aggregator/core/quota/book/quota_book.h"
-#include "aggregator/core/quota/engine/quota_ids.h"
+#include "common/base/hash.h"
 #include "aggregator/core/quota/engine/quota_memory.h"
 #include "common/conf/json.h"
 
@@ -59,7 +59,7 @@ struct book_price {
 struct book_list {
 	void *at;
 	size_t count, cap, size;
-	struct quota_ids ids;
+	struct hash ids;
 };
 
 struct book_names {
@@ -147,6 +147,7 @@ MUST_CHECK bool book_settings_read(const json_t *v, struct quota_memory **m, str
 
 /* ---- readers: each one takes the value of the event's one member ---- */
 MUST_CHECK bool book_submit(struct book_step *s, const json_t *v, struct err *err);
+MUST_CHECK bool book_adopt(struct book_step *s, const json_t *v, struct err *err);
 MUST_CHECK bool book_policy(struct book_step *s, const json_t *v, struct err *err);
 MUST_CHECK bool book_budgets(struct book_step *s, const json_t *v, struct err *err);
 MUST_CHECK bool book_nodes(struct book_step *s, const json_t *v, struct err *err);

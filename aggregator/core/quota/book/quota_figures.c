@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/idmap.h"
+#include "common/base/hash.h"
 
 void
 quota_figures_fini(struct quota_figures *f)
@@ -26,7 +26,7 @@ struct making {
 	const struct quota_book *b;
 	struct quota_saved saved;
 	struct quota_figures *f;
-	struct idmap where; /* of an account: its figure */
+	struct hash where; /* of an account: its figure */
 };
 
 static uint64_t
@@ -43,10 +43,10 @@ figure_of(struct making *m, int32_t workspace, int32_t cluster, int32_t model, b
 	uint64_t key = key_of(m, workspace, cluster, model, shared);
 	size_t at;
 
-	if (idmap_find(&m->where, key, &at))
+	if (hash_find(&m->where, key, &at))
 		return &m->f->at[at];
 	array_room_by_count(m->f->at, m->f->count);
-	idmap_put(&m->where, key, m->f->count);
+	hash_put(&m->where, key, m->f->count);
 	m->f->at[m->f->count] = (struct quota_figure){.workspace = workspace,
 	                                              .cluster = cluster,
 	                                              .model = model,
@@ -179,6 +179,6 @@ quota_figures_make(const struct quota_book *b, struct quota_figures *ret)
 	}
 	if (ret->count > 1)
 		qsort(ret->at, ret->count, sizeof(*ret->at), by_place);
-	idmap_fini(&m.where);
+	hash_fini(&m.where);
 	quota_saved_fini(&m.saved);
 }

@@ -223,10 +223,20 @@ struct quota_lease {
 	int64_t seen_ns;        /* last confirmation, heartbeat or telemetry */
 	enum quota_order order; /* draining without a hold is QUOTA_DRAINING */
 	int64_t ordered_ns, due_ns;
-	bool reclaimed;             /* ordered for another workspace: its own may not borrow for a while */
+	bool reclaimed;     /* ordered for another workspace: its own may not borrow for a while */
+	int64_t renewed_ns; /* since when it may be confirmed, where that began anew; 0: since it was admitted */
+	bool adopted;       /* it ran before anybody asked for it */
+	int64_t adopted_ns; /* since when the book knows it; for one grace from then on it is no victim */
 	int64_t unit_seconds, cost; /* committed in budgets */
 	int64_t other[QUOTA_OTHERS];
 };
+
+/* Since when an unconfirmed lease may be confirmed. */
+static inline int64_t
+quota_confirmable_since(const struct quota_lease *l)
+{
+	return l->renewed_ns != 0 ? l->renewed_ns : l->since_ns;
+}
 
 struct quota_request {
 	const char *id;
@@ -255,6 +265,19 @@ struct quota_exception {
 	int64_t from_ns, until_ns;
 };
 
+/* Adoption of what runs in a cluster, as its scheduler declared it. A cluster without one is as one that is complete. */
+struct quota_adoption {
+	int32_t cluster;
+	bool complete;
+	int64_t switched_ns; /* when enforcement last began for a workspace of it; 0: not since it was declared */
+};
+
+/* A workspace that the policy enforces and whose switch does not take effect in a cluster before adoption there is complete. */
+struct quota_switch {
+	int32_t workspace, cluster;
+	enum quota_enforce enforce; /* in force until then: warn or off */
+};
+
 struct quota_backoff {
 	int32_t workspace, cluster, model;
 	int32_t times;
@@ -275,6 +298,10 @@ struct quota_world {
 	size_t exception_count;
 	const struct quota_backoff *backoffs;
 	size_t backoff_count;
+	const struct quota_adoption *adoptions; /* by cluster */
+	size_t adoption_count;
+	const struct quota_switch *switches; /* by workspace and cluster */
+	size_t switch_count;
 };
 
 struct quota_state;
@@ -316,6 +343,9 @@ enum quota_event_kind {
 	QUOTA_POLICY, /* policy: replaces the old one; tenants, workspaces, shapes and so on keep their positions, new ones follow */
 	QUOTA_CLOCK, /* until_ns, skipped_ns: the clock was set. Moments of leases, orders, requests and back-offs until then move with it, so
 	              * that everything is as old as it was; dates (exceptions, expiry of requests) stay */
+	QUOTA_RENEW, /* lease: an unconfirmed one may be confirmed for the whole time again; a confirmed one stays as it is */
+	QUOTA_ADOPT, /* adopted: it runs already. No rule stops it, what is too much is counted as excess, and nobody gives way for it */
+	QUOTA_ADOPTION, /* cluster, complete: whether everything that runs there has been adopted */
 };
 
 struct quota_event {
@@ -330,6 +360,10 @@ struct quota_event {
 	size_t part_count;
 	const struct quota_exception *exception;
 	const struct quota_policy *policy;
+	/* With its parts; one whose GPU is QUOTA_NONE is anywhere on its node. Only what a scheduler can say of it is read. */
+	const struct quota_lease *adopted;
+	int32_t cluster;
+	bool complete;
 	int64_t until_ns, skipped_ns; /* skipped_ns: all of it, since the book began; saying it twice changes nothing */
 };
 
@@ -474,6 +508,7 @@ struct quota_verdict {
 	/* Of QUOTA_CHANGE_REQUEST, where they are known: the fault, and the request to make instead. */
 	char *fault, *remedy;
 	bool unreserved;     /* borrow: nobody else reserves anything in its pool */
+	bool adopted;        /* it ran already */
 	bool or_preemptible; /* instead of QUOTA_CHANGE_RESERVED: ask as preemptible */
 	/* Where its text is in that of the outcome, when that was written (quota_book_outcome_json). */
 	size_t text_at, text_len;
@@ -492,6 +527,7 @@ enum quota_notice_kind {
 	QUOTA_EXCEPTION_BEGAN,
 	QUOTA_EXCEPTION_ENDED,
 	QUOTA_REFUSED, /* id: not known, or the event is not possible now; for_id is a word why */
+	QUOTA_LEASE_ADOPTED,
 };
 
 struct quota_notice {
@@ -579,6 +615,10 @@ enum quota_rule quota_deciding_rule(const struct quota_verdict *v);
 bool quota_has_no_node(const struct quota_verdict *v);
 /* Whether its quotas are enforced in every cluster. */
 bool quota_is_enforced(const struct quota_state *s, int32_t workspace);
+/* What is in force for a workspace in a cluster: the policy's word, or the one before it where a switch waits for adoption. */
+enum quota_enforce quota_enforce_in(const struct quota_state *s, int32_t workspace, int32_t cluster);
+/* The adoption that a cluster's scheduler declared; NULL: none. */
+const struct quota_adoption *quota_adoption_of(const struct quota_state *s, int32_t cluster);
 /* Whether the tenant of a workspace may use a priority class. */
 bool quota_may_use_class(const struct quota_state *s, int32_t workspace, int32_t klass);
 /* Whether there is a node of a cluster, own or shared, that work of a workspace may use and that has devices of a shape. */
@@ -592,6 +632,12 @@ int64_t quota_now(const struct quota_state *s); /* of the last step */
 int64_t quota_skipped(const struct quota_state *s);
 /* Whether there is a request or lease of this id. */
 bool quota_knows(const struct quota_state *s, const char *id);
+/* When the order of each lease that has one with an end is due, moved with a clock that was set; the caller frees the list. */
+struct quota_due {
+	char lease[QUOTA_ID_SIZE];
+	int64_t due_ns;
+};
+size_t quota_orders_due(const struct quota_state *s, struct quota_due **ret);
 /* The shape of a lease; QUOTA_NONE when there is none of that id. */
 int32_t quota_lease_shape(const struct quota_state *s, const char *id);
 

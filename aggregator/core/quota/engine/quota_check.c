@@ -100,7 +100,7 @@ quota_may_use_class(const struct quota_state *s, int32_t workspace, int32_t klas
 bool
 quota_is_enforced(const struct quota_state *s, int32_t workspace)
 {
-	return s->workspaces.at[workspace].in.enforce == QUOTA_ENFORCE_ON;
+	return s->workspaces.at[workspace].in.enforce == QUOTA_ENFORCE_ON && !s->workspaces.at[workspace].switching;
 }
 
 int64_t

@@ -200,8 +200,8 @@ make_checks(struct quota_state *s, int32_t wait, const struct ruling *r, struct 
 		(void)quota_rule_declared(s, wait, r->account[i], out);
 }
 
-static void
-verdict_placed(const struct quota_state *s, const struct plan *plan, struct quota_verdict *v)
+void
+quota_verdict_placed(const struct quota_state *s, const struct plan *plan, struct quota_verdict *v)
 {
 	v->placed = mem_array(plan->count + 1, sizeof(*v->placed));
 	for (size_t i = 0; i < plan->count; i++) {
@@ -315,7 +315,7 @@ void
 quota_make_verdict(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret)
 {
 	const struct wait *w = &s->waits.at[wait];
-	enum quota_enforce enforce = s->workspaces.at[w->in.workspace].in.enforce;
+	enum quota_enforce enforce = quota_enforce_in(s, w->in.workspace, w->in.cluster);
 	bool granted = r->decision != QUOTA_QUEUE && r->decision != QUOTA_REJECT;
 	struct checks checks = {0};
 
@@ -341,7 +341,7 @@ quota_make_verdict(struct quota_state *s, int32_t wait, const struct ruling *r, 
 	ret->checks = checks.at;
 	ret->check_count = checks.count;
 	if (enforce == QUOTA_ENFORCE_ON) {
-		verdict_placed(s, r->search.plan.count > 0 ? &r->search.plan : &r->plan, ret);
+		quota_verdict_placed(s, r->search.plan.count > 0 ? &r->search.plan : &r->plan, ret);
 		verdict_victims(s, &r->search, ret);
 	}
 	if (!granted)
@@ -455,7 +455,7 @@ quota_carry_out(struct quota_state *s, int32_t wait, struct ruling *r, struct ga
 	bool better = r->search.count > 0 || r->search.displaced_count > 0;
 
 	s->waits.at[wait].fresh = false;
-	if (s->workspaces.at[s->waits.at[wait].in.workspace].in.enforce != QUOTA_ENFORCE_ON) {
+	if (quota_enforce_in(s, s->waits.at[wait].in.workspace, s->waits.at[wait].in.cluster) != QUOTA_ENFORCE_ON) {
 		let_through(s, wait, r);
 		return false;
 	}
@@ -519,7 +519,7 @@ quota_complete(struct quota_state *s, struct gather *g)
 		v->owed = w->hold_owed;
 		v->shared = a->base.shared;
 		v->unreserved = s->pools.at[a->pool].reserved <= a->reserved;
-		verdict_placed(s, &plan, v);
+		quota_verdict_placed(s, &plan, v);
 		(void)quota_admit(s, wait, w->account, NULL);
 	}
 }

@@ -70,6 +70,8 @@ submit(struct quota_state *s, const struct quota_event *e)
 
 		in.hold = NULL;
 		in.hold_count = 0;
+		if (in.submitted_ns > s->now_ns)
+			in.submitted_ns = s->now_ns;
 		in.head_own = in.head_shared = false;
 		wait = quota_wait_new(s, &in);
 		s->waits.at[wait].fresh = true;
@@ -116,6 +118,8 @@ end_exception(struct quota_state *s, const char *id, struct gather *g)
 static bool
 load_policy(const struct quota_state *s, const struct quota_policy *policy, struct quota_state **ret, struct err *err)
 {
+	owned(mem) struct quota_adoption *adoptions = NULL;
+	owned(mem) struct quota_switch *switches = NULL;
 	struct quota_saved saved;
 	bool ok;
 
@@ -126,6 +130,9 @@ load_policy(const struct quota_state *s, const struct quota_policy *policy, stru
 		               "the policy has fewer clusters, models, shapes, tenants or workspaces than the state");
 	quota_save(s, &saved);
 	saved.world.policy = *policy;
+	quota_switches_under(s, policy, &adoptions, &switches, &saved.world.switch_count);
+	saved.world.adoptions = adoptions;
+	saved.world.switches = switches;
 	ok = quota_load(&saved.world, ret, err);
 	quota_saved_fini(&saved);
 	return ok;
@@ -258,7 +265,7 @@ tick_lease(struct quota_state *s, int32_t lease, struct gather *g)
 		set_order(s, lease, QUOTA_OVERDUE);
 		quota_notice(g, QUOTA_ORDER_OVERDUE, l->id, "", l->in.due_ns);
 	}
-	if (l->in.state == QUOTA_ADMITTED && passed(s, l->in.since_ns, s->settings.confirm_ns)) {
+	if (l->in.state == QUOTA_ADMITTED && passed(s, quota_confirmable_since(&l->in), s->settings.confirm_ns)) {
 		return_lease(s, lease, QUOTA_LEASE_EXPIRED, g);
 	} else if (l->in.state == QUOTA_CONFIRMED && passed(s, l->in.seen_ns, s->settings.silence_ns)) {
 		l->in.state = QUOTA_SUSPECT;
@@ -342,7 +349,14 @@ clock_set(struct quota_state *s, const struct quota_event *e)
 		move(&l->ordered_ns, e->until_ns, by_ns);
 		move(&l->since_ns, e->until_ns, by_ns);
 		move(&l->seen_ns, e->until_ns, by_ns);
+		if (l->renewed_ns != 0)
+			move(&l->renewed_ns, e->until_ns, by_ns);
+		if (l->adopted)
+			move(&l->adopted_ns, e->until_ns, by_ns);
 	}
+	for (size_t i = 0; i < s->adoptions.count; i++)
+		if (s->adoptions.at[i].switched_ns != 0)
+			move(&s->adoptions.at[i].switched_ns, e->until_ns, by_ns);
 	for (size_t i = 0; i < s->waits.count; i++)
 		move(&s->waits.at[i].in.submitted_ns, e->until_ns, by_ns);
 	for (size_t i = 0; i < s->backoffs.count; i++) {
@@ -409,7 +423,7 @@ confirm(struct quota_state *s, int32_t lease, const struct quota_event *e, struc
 
 	/* A lease that is over the limit because an exception ended runs on, but is not confirmed again. */
 	if (l->in.state != QUOTA_ADMITTED && quota_committed(a) > a->limit &&
-	    s->workspaces.at[a->workspace].in.enforce == QUOTA_ENFORCE_ON) {
+	    quota_enforce_in(s, a->workspace, a->base.cluster) == QUOTA_ENFORCE_ON) {
 		quota_notice(g, QUOTA_REFUSED, l->id, "limit", s->now_ns);
 		return;
 	}
@@ -445,6 +459,10 @@ lease_event(struct quota_state *s, const struct quota_event *e, struct gather *g
 			quota_notice(g, QUOTA_REFUSED, l->id, "not overdue", s->now_ns);
 		return;
 	case QUOTA_CONFIRM: confirm(s, lease, e, g); return;
+	case QUOTA_RENEW:
+		if (l->in.state == QUOTA_ADMITTED)
+			l->in.renewed_ns = s->now_ns;
+		return;
 	default: /* QUOTA_HEARTBEAT */
 		l->in.seen_ns = s->now_ns;
 		l->in.empty = false;
@@ -463,7 +481,8 @@ event_ok(const struct quota_state *s, const struct quota_event *e, struct err *e
 {
 	bool node = e->kind >= QUOTA_NODE_LOST && e->kind <= QUOTA_LAYOUT;
 	bool gpu = e->kind >= QUOTA_GPU_LOST && e->kind <= QUOTA_LAYOUT;
-	bool id = (e->kind >= QUOTA_FINISH && e->kind <= QUOTA_CANCEL) || e->kind == QUOTA_EXCEPTION_END;
+	bool id = (e->kind >= QUOTA_FINISH && e->kind <= QUOTA_CANCEL) || e->kind == QUOTA_EXCEPTION_END ||
+	          e->kind == QUOTA_RENEW;
 
 	if (id && (!e->id || strnlen(e->id, QUOTA_ID_SIZE) >= QUOTA_ID_SIZE || e->id[0] == '\0'))
 		return err_set(err, ERR_INVALID, "an id of 1 to %d bytes is expected", QUOTA_ID_SIZE - 1);
@@ -483,6 +502,10 @@ event_ok(const struct quota_state *s, const struct quota_event *e, struct err *e
 				               e->exception->id);
 	if (e->kind == QUOTA_CLOCK && (e->skipped_ns < -QUOTA_MAX_SKIPPED_NS || e->skipped_ns > QUOTA_MAX_SKIPPED_NS))
 		return err_set(err, ERR_INVALID, "no clock is set by %" PRId64 " ns", e->skipped_ns);
+	if (e->kind == QUOTA_ADOPT && !quota_adopt_ok(s, e, err))
+		return false;
+	if (e->kind == QUOTA_ADOPTION && (e->cluster < 0 || (size_t)e->cluster >= s->clusters.count))
+		return err_set(err, ERR_INVALID, "there is no cluster %d", e->cluster);
 	return e->kind != QUOTA_SUBMIT || submit_ok(s, e, err);
 }
 
@@ -516,6 +539,8 @@ apply(struct quota_state *s, const struct quota_event *e, struct quota_state *an
 	case QUOTA_EXCEPTION_END: end_exception(s, e->id, g); break;
 	case QUOTA_POLICY: change_policy(s, anew, g); break;
 	case QUOTA_CLOCK: clock_set(s, e); break;
+	case QUOTA_ADOPT: quota_adopt(s, e, g); break;
+	case QUOTA_ADOPTION: quota_adoption(s, e); break;
 	default: lease_event(s, e, g); break;
 	}
 }

@@ -355,12 +355,19 @@ const char *
 quota_notice_name(enum quota_notice_kind k)
 {
 	static const char *const names[] = {
-		[QUOTA_ORDER_MADE] = "reclaim ordered",          [QUOTA_ORDER_CANCELLED] = "reclaim cancelled",
-		[QUOTA_ORDER_OVERDUE] = "reclaim overdue",       [QUOTA_HOLD_DROPPED] = "hold dropped",
-		[QUOTA_LEASE_RETURNED] = "lease returned",       [QUOTA_LEASE_EXPIRED] = "lease expired",
-		[QUOTA_LEASE_SUSPECT] = "lease suspect",         [QUOTA_REQUEST_EXPIRED] = "request expired",
-		[QUOTA_REQUEST_CANCELLED] = "request cancelled", [QUOTA_EXCEPTION_BEGAN] = "exception began",
-		[QUOTA_EXCEPTION_ENDED] = "exception ended",     [QUOTA_REFUSED] = "refused",
+		[QUOTA_ORDER_MADE] = "reclaim ordered",
+		[QUOTA_ORDER_CANCELLED] = "reclaim cancelled",
+		[QUOTA_ORDER_OVERDUE] = "reclaim overdue",
+		[QUOTA_HOLD_DROPPED] = "hold dropped",
+		[QUOTA_LEASE_RETURNED] = "lease returned",
+		[QUOTA_LEASE_EXPIRED] = "lease expired",
+		[QUOTA_LEASE_SUSPECT] = "lease suspect",
+		[QUOTA_REQUEST_EXPIRED] = "request expired",
+		[QUOTA_REQUEST_CANCELLED] = "request cancelled",
+		[QUOTA_EXCEPTION_BEGAN] = "exception began",
+		[QUOTA_EXCEPTION_ENDED] = "exception ended",
+		[QUOTA_REFUSED] = "refused",
+		[QUOTA_LEASE_ADOPTED] = "adopted",
 	};
 
 	return names[k];

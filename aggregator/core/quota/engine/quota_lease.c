@@ -307,7 +307,7 @@ quota_preemptible_below(const struct quota_state *s, int32_t account, int64_t pr
 int32_t
 quota_lease_by_id(const struct quota_state *s, const char *id)
 {
-	return quota_ids_get(&s->lease_ids, s->leases.at, sizeof(*s->leases.at), id);
+	return (int32_t)hash_find_text(&s->lease_ids, s->leases.at, sizeof(*s->leases.at), id); /* or QUOTA_NONE */
 }
 
 int32_t
@@ -335,7 +335,7 @@ quota_lease_new(struct quota_state *s, const char *id, const struct quota_lease 
 	if (a->first_lease != QUOTA_NONE)
 		s->leases.at[a->first_lease].prev = at;
 	a->first_lease = at;
-	quota_ids_put(&s->lease_ids, s->leases.at, sizeof(*s->leases.at), at);
+	hash_add(&s->lease_ids, hash_text(HASH_START, id), (size_t)at);
 	s->lease_count++;
 	s->pools.at[a->pool].unplaced += l->units;
 	count_lease(s, l, 1);
@@ -446,7 +446,7 @@ quota_lease_end(struct quota_state *s, int32_t lease)
 		s->leases.at[l->prev].next = l->next;
 	if (l->next != QUOTA_NONE)
 		s->leases.at[l->next].prev = l->prev;
-	quota_ids_drop(&s->lease_ids, s->leases.at, sizeof(*s->leases.at), lease);
+	hash_remove(&s->lease_ids, hash_text(HASH_START, l->id), (size_t)lease);
 	l->id[0] = '\0';
 	l->next = s->free_lease;
 	s->free_lease = lease;
@@ -486,7 +486,7 @@ quota_lease_appear(struct quota_state *s, int32_t lease)
 int32_t
 quota_wait_by_id(const struct quota_state *s, const char *id)
 {
-	return quota_ids_get(&s->wait_ids, s->waits.at, sizeof(*s->waits.at), id);
+	return (int32_t)hash_find_text(&s->wait_ids, s->waits.at, sizeof(*s->waits.at), id); /* or QUOTA_NONE */
 }
 
 int32_t
@@ -510,7 +510,7 @@ quota_wait_new(struct quota_state *s, const struct quota_request *in)
 	if (in->shape != QUOTA_NONE)
 		w->units = in->count * s->shapes.at[in->shape].in.units;
 	memcpy(w->id, in->id, strlen(in->id) + 1);
-	quota_ids_put(&s->wait_ids, s->waits.at, sizeof(*s->waits.at), at);
+	hash_add(&s->wait_ids, hash_text(HASH_START, w->id), (size_t)at);
 	s->wait_count++;
 	s->tenants.at[tenant_of(s, in->workspace)].waiting++;
 	return at;
@@ -532,7 +532,7 @@ quota_wait_free(struct quota_state *s, int32_t wait)
 	struct wait *w = &s->waits.at[wait];
 
 	ASSERT(w->account == QUOTA_NONE && w->first_part == QUOTA_NONE);
-	quota_ids_drop(&s->wait_ids, s->waits.at, sizeof(*s->waits.at), wait);
+	hash_remove(&s->wait_ids, hash_text(HASH_START, w->id), (size_t)wait);
 	w->id[0] = '\0';
 	w->first_part = s->free_wait;
 	s->free_wait = wait;

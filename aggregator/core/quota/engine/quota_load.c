@@ -73,8 +73,8 @@ quota_gpu_slots(struct quota_state *s, int32_t gpu, const struct quota_slots *sl
 	}
 }
 
-static int32_t
-group_at(const struct quota_state *s, int32_t node, int32_t gpu, int32_t shape)
+int32_t
+quota_group_at(const struct quota_state *s, int32_t node, int32_t gpu, int32_t shape)
 {
 	int32_t g;
 
@@ -93,7 +93,7 @@ quota_plan_of_parts(const struct quota_state *s, const struct quota_part *parts,
 	int64_t sum = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		int32_t group = group_at(s, parts[i].node, parts[i].gpu, parts[i].shape);
+		int32_t group = quota_group_at(s, parts[i].node, parts[i].gpu, parts[i].shape);
 
 		if (group == QUOTA_NONE || parts[i].shape != shape || parts[i].count <= 0 || parts[i].count > want)
 			return false;
@@ -302,8 +302,8 @@ load_nodes(struct quota_state *s, const struct quota_world *w, struct err *err)
 
 /* ---- leases, requests and the rest ----------------------------------------------------------------------------------------- */
 
-static bool
-lease_ok(const struct quota_state *s, const struct quota_lease *in)
+bool
+quota_lease_ok(const struct quota_state *s, const struct quota_lease *in)
 {
 	return name_ok(in->id, QUOTA_ID_SIZE) && in->id[0] && index_ok(in->workspace, s->workspaces.count) &&
 	       index_ok(in->cluster, s->clusters.count) && index_ok(in->shape, s->shapes.count) && in->count > 0 &&
@@ -375,7 +375,7 @@ load_leases(struct quota_state *s, const struct quota_world *w, struct err *err)
 	if (w->lease_count > QUOTA_MAX_LEASES)
 		return err_set(err, ERR_INVALID, "%zu leases are more than %u", w->lease_count, QUOTA_MAX_LEASES);
 	for (size_t i = 0; i < w->lease_count; i++)
-		if (!lease_ok(s, &w->leases[i]))
+		if (!quota_lease_ok(s, &w->leases[i]))
 			return bad(err, "lease", i, "a field, count", w->leases[i].count);
 	for (int pass = 0; pass < 3; pass++)
 		for (size_t i = 0; i < w->lease_count; i++)
@@ -403,7 +403,7 @@ load_hold(struct quota_state *s, int32_t wait, const struct quota_request *in)
 	for (size_t i = 0; i < in->hold_count; i++) {
 		const struct quota_part *p = &in->hold[i];
 		int32_t lease = p->lease ? quota_lease_by_id(s, p->lease) : QUOTA_NONE;
-		int32_t group = p->count > 0 ? group_at(s, p->node, p->gpu, in->shape) : QUOTA_NONE;
+		int32_t group = p->count > 0 ? quota_group_at(s, p->node, p->gpu, in->shape) : QUOTA_NONE;
 
 		if ((p->lease && lease == QUOTA_NONE) || p->count < 0 || p->count > in->count ||
 		    (group == QUOTA_NONE && (p->count > 0 || lease == QUOTA_NONE)))
@@ -457,6 +457,33 @@ quota_exception_ok(const struct quota_state *s, const struct quota_exception *in
 	       amount_ok(in->extra_limit) && in->extra_reserved >= 0 && in->extra_reserved <= MAX_AMOUNT / 2048;
 }
 
+/* A switch is of an enforced workspace, in a cluster whose adoption is not complete. */
+static bool
+load_adoptions(struct quota_state *s, const struct quota_world *w, struct err *err)
+{
+	for (size_t i = 0; i < w->adoption_count; i++) {
+		const struct quota_adoption *in = &w->adoptions[i];
+
+		if (!index_ok(in->cluster, s->clusters.count) || (i > 0 && w->adoptions[i - 1].cluster >= in->cluster))
+			return bad(err, "adoption", i, "cluster", in->cluster);
+		*PUSH(s->adoptions) = *in;
+	}
+	for (size_t i = 0; i < w->switch_count; i++) {
+		const struct quota_switch *in = &w->switches[i], *before = i > 0 ? &w->switches[i - 1] : NULL;
+		const struct quota_adoption *a = quota_adoption_of(s, in->cluster);
+
+		if (!index_ok(in->workspace, s->workspaces.count) || !a || a->complete ||
+		    s->workspaces.at[in->workspace].in.enforce != QUOTA_ENFORCE_ON || in->enforce == QUOTA_ENFORCE_ON ||
+		    in->enforce > QUOTA_ENFORCE_OFF ||
+		    (before && (before->workspace > in->workspace ||
+		                (before->workspace == in->workspace && before->cluster >= in->cluster))))
+			return bad(err, "switch", i, "workspace, cluster or enforcement, of workspace", in->workspace);
+		*PUSH(s->switches) = *in;
+		s->workspaces.at[in->workspace].switching = true;
+	}
+	return true;
+}
+
 static bool
 load_rest(struct quota_state *s, const struct quota_world *w, struct err *err)
 {
@@ -482,7 +509,7 @@ load_rest(struct quota_state *s, const struct quota_world *w, struct err *err)
 	}
 	for (size_t i = 0; i < s->accounts.count; i++)
 		quota_account_terms(s, (int32_t)i);
-	return true;
+	return load_adoptions(s, w, err);
 }
 
 bool
@@ -528,8 +555,10 @@ quota_free(struct quota_state *s)
 	mem_free(s->waits.at);
 	mem_free(s->exceptions.at);
 	mem_free(s->backoffs.at);
+	mem_free(s->adoptions.at);
+	mem_free(s->switches.at);
 	mem_free(s->touched.at);
-	mem_free(s->lease_ids.slots);
-	mem_free(s->wait_ids.slots);
+	hash_fini(&s->lease_ids);
+	hash_fini(&s->wait_ids);
 	mem_free(s);
 }

@@ -187,7 +187,8 @@ heap_take_owed(const struct quota_state *s, struct heap *h, const struct account
 		struct place_in_queue p;
 
 		if (w->account != QUOTA_NONE || w->in.workspace == a->workspace ||
-		    s->workspaces.at[w->in.workspace].in.enforce != QUOTA_ENFORCE_ON || !owed_in_pool(s, w, a->pool))
+		    quota_enforce_in(s, w->in.workspace, w->in.cluster) != QUOTA_ENFORCE_ON ||
+		    !owed_in_pool(s, w, a->pool))
 			continue;
 		p = place_of(s, h->at[i].wait);
 		if (first.wait == QUOTA_NONE || compare_queue(&p, &first) < 0) {
@@ -229,7 +230,9 @@ consider_as_head(struct quota_state *s, int32_t wait, const struct ruling *r)
 static bool
 is_enforced(const struct quota_state *s, int32_t wait)
 {
-	return s->workspaces.at[s->waits.at[wait].in.workspace].in.enforce == QUOTA_ENFORCE_ON;
+	const struct wait *w = &s->waits.at[wait];
+
+	return quota_enforce_in(s, w->in.workspace, w->in.cluster) == QUOTA_ENFORCE_ON;
 }
 
 /* Tells the ruling and carries it out. */

@@ -177,8 +177,8 @@ may_take(const struct quota_state *s, const struct victim_search *h, const struc
 
 	if (l->gone || (f->shape != QUOTA_NONE && l->in.shape != f->shape) || !(for_limit || has_device(s, l, f)))
 		return false;
-	if (!leaving && (!l->in.preemptible || l->batch == s->step ||
-	                 s->workspaces.at[workspace_of(s, l)].in.enforce != QUOTA_ENFORCE_ON))
+	if (!leaving && (!l->in.preemptible || l->batch == s->step || quota_is_spared(s, l) ||
+	                 quota_enforce_in(s, workspace_of(s, l), l->in.cluster) != QUOTA_ENFORCE_ON))
 		return false;
 	if (is_own(s, h, l))
 		return asker->in.preempt_own && l->in.priority < w->in.priority &&

@@ -237,6 +237,8 @@ save_rest(const struct quota_state *s, struct quota_memory **m, struct quota_wor
 {
 	struct quota_exception *exceptions = quota_keep(m, s->exceptions.count, sizeof(*exceptions));
 	struct quota_backoff *backoffs = quota_keep(m, s->backoffs.count, sizeof(*backoffs));
+	struct quota_adoption *adoptions = quota_keep(m, s->adoptions.count, sizeof(*adoptions));
+	struct quota_switch *switches = quota_keep(m, s->switches.count, sizeof(*switches));
 
 	for (size_t i = 0; i < s->exceptions.count; i++) {
 		exceptions[i] = s->exceptions.at[i].in;
@@ -248,6 +250,14 @@ save_rest(const struct quota_state *s, struct quota_memory **m, struct quota_wor
 	w->exception_count = s->exceptions.count;
 	w->backoffs = backoffs;
 	w->backoff_count = s->backoffs.count;
+	for (size_t i = 0; i < s->adoptions.count; i++)
+		adoptions[i] = s->adoptions.at[i];
+	for (size_t i = 0; i < s->switches.count; i++)
+		switches[i] = s->switches.at[i];
+	w->adoptions = adoptions;
+	w->adoption_count = s->adoptions.count;
+	w->switches = switches;
+	w->switch_count = s->switches.count;
 }
 
 void
@@ -318,8 +328,10 @@ quota_clone(const struct quota_state *s)
 	COPY(c, s, waits);
 	COPY(c, s, exceptions);
 	COPY(c, s, backoffs);
+	COPY(c, s, adoptions);
+	COPY(c, s, switches);
 	COPY(c, s, touched);
-	c->lease_ids.slots = copy_of(s->lease_ids.slots, s->lease_ids.cap, sizeof(*s->lease_ids.slots));
-	c->wait_ids.slots = copy_of(s->wait_ids.slots, s->wait_ids.cap, sizeof(*s->wait_ids.slots));
+	hash_copy(&c->lease_ids, &s->lease_ids);
+	hash_copy(&c->wait_ids, &s->wait_ids);
 	return c;
 }

@@ -364,6 +364,16 @@ not_enforced(const struct quota_namer *namer, const struct quota_verdict *v, str
 void
 quota_sentences(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
 {
+	if (v->adopted) {
+		buf_str(out, "It ran before it was asked for and counts from now on");
+		if (v->borrowed_units > 0) {
+			buf_str(out, ", ");
+			gpus(out, v->borrowed_units);
+			buf_str(out, " of it beyond the reservation of its workspace");
+		}
+		buf_str(out, "; no rule was asked.");
+		return;
+	}
 	if (v->decision == QUOTA_ADMIT && v->would != QUOTA_ADMIT) {
 		not_enforced(namer, v, out);
 		return;

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "aggregator/core/quota/engine/quota.h"
-#include "aggregator/core/quota/engine/quota_ids.h"
+#include "common/base/hash.h"
 
 struct name {
 	char text[QUOTA_NAME_SIZE];
@@ -100,6 +100,7 @@ struct workspace {
 	int32_t first_hold; /* its requests that have a hold, by id */
 	int128 other_used[QUOTA_OTHERS];
 	int128 other_replaced[QUOTA_OTHERS]; /* as of accounts; other_used is without it */
+	bool switching;                      /* it has a switch */
 	int64_t would_deny;
 };
 
@@ -232,8 +233,10 @@ struct quota_state {
 	ARRAY_OF(wait) waits;
 	ARRAY_OF(exception) exceptions;
 	ARRAY_OF(quota_backoff) backoffs;
-	ARRAY_OF(place_of_lease) touched; /* leases whose order changed in this step */
-	struct quota_ids lease_ids, wait_ids;
+	ARRAY_OF(quota_adoption) adoptions; /* by cluster */
+	ARRAY_OF(quota_switch) switches;    /* by workspace and cluster */
+	ARRAY_OF(place_of_lease) touched;   /* leases whose order changed in this step */
+	struct hash lease_ids, wait_ids;
 	int32_t first_cluster_cap;
 	int32_t free_part, free_level, free_lease, free_wait; /* positions to use again */
 	size_t lease_count, wait_count;
@@ -374,6 +377,9 @@ void quota_gpu_slots(struct quota_state *s, int32_t gpu, const struct quota_slot
 bool quota_plan_of_parts(const struct quota_state *s, const struct quota_part *parts, size_t count, int32_t shape,
                          int64_t want, struct plan *ret);
 
+/* The group of a shape on a GPU, or QUOTA_NONE. */
+int32_t quota_group_at(const struct quota_state *s, int32_t node, int32_t gpu, int32_t shape);
+bool quota_lease_ok(const struct quota_state *s, const struct quota_lease *in);
 bool quota_request_ok(const struct quota_state *s, const struct quota_request *in);
 bool quota_exception_ok(const struct quota_state *s, const struct quota_exception *in);
 
@@ -433,6 +439,20 @@ struct ruling {
 	struct victim_search search; /* reclaim */
 };
 
+/* ---- quota_adopt.c: work that ran before anybody asked for it ----------------------------------------------------------------- */
+
+MUST_CHECK bool quota_adopt_ok(const struct quota_state *s, const struct quota_event *e, struct err *err);
+void quota_adopt(struct quota_state *s, const struct quota_event *e, struct gather *g);
+void quota_adoption(struct quota_state *s, const struct quota_event *e);
+/* The adoptions and switches of a state whose policy becomes another one; the caller frees both lists. */
+void quota_switches_under(const struct quota_state *s, const struct quota_policy *policy,
+                          struct quota_adoption **ret_adoptions, struct quota_switch **ret_switches,
+                          size_t *ret_switch_count);
+/* Whether it is no victim yet because it was adopted. */
+bool quota_is_spared(const struct quota_state *s, const struct lease *l);
+/* Until when; meaningful where it was adopted. */
+int64_t quota_spared_until(const struct quota_state *s, const struct lease *l);
+
 /* ---- quota_decide.c: one request --------------------------------------------------------------------------------------------------------- */
 
 void ruling_fini(struct ruling *r);
@@ -442,6 +462,8 @@ void quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret);
 bool quota_improve(struct quota_state *s, int32_t wait, struct ruling *ret);
 /* The verdict with all its checks; made before the ruling is carried out. */
 void quota_make_verdict(struct quota_state *s, int32_t wait, const struct ruling *r, struct quota_verdict *ret);
+/* Where the plan has its devices. */
+void quota_verdict_placed(const struct quota_state *s, const struct plan *plan, struct quota_verdict *v);
 /* Carries it out. True when requests may have got a better place in the queue. */
 bool quota_carry_out(struct quota_state *s, int32_t wait, struct ruling *r, struct gather *g);
 void quota_notice(struct gather *g, enum quota_notice_kind kind, const char *id, const char *for_id, int64_t at_ns);

@@ -324,6 +324,8 @@ members(const struct quota_namer *namer, const struct quota_verdict *v, const st
 		STRING(out, "expected_start", quota_start_is_known(v->start) ? time_format(v->start_ns, time) : NULL);
 		WORD(out, "expected_start_reason", quota_start_text(v->start));
 	}
+	if (v->adopted)
+		FLAG(out, "adopted", true);
 	WHOLE(out, "borrowed_units", v->borrowed_units);
 	placed(namer, v, out);
 	reasons(namer, v, reader, out);

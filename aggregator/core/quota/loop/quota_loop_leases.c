@@ -616,7 +616,8 @@ lease_is_due(const struct loop *l, size_t i)
 	    had->due_ns <= l->now_ns)
 		return true;
 	if (had->state == QUOTA_ADMITTED)
-		return s->confirm_ns > 0 && l->leases[i].seen == 0 && l->now_ns - had->since_ns >= s->confirm_ns;
+		return s->confirm_ns > 0 && l->leases[i].seen == 0 &&
+		       l->now_ns - quota_confirmable_since(had) >= s->confirm_ns;
 	return had->state == QUOTA_CONFIRMED && s->silence_ns > 0 && l->leases[i].seen == 0 &&
 	       l->now_ns - had->seen_ns >= s->silence_ns;
 }
