@@ -28,12 +28,16 @@ def known(options):
     return [word for name, value in options.items() if name in text for word in (name, value)]
 
 
+# What a test locks stays locked for as long as a busy machine needs to send a hundred requests: the daemon's patience must not decide.
+PATIENT = {"--lock-timeout": "10m", "--statement-timeout": "10m"}
+
+
 class Trust(unittest.TestCase):
     OPTIONS = {}
 
     @classmethod
     def setUpClass(cls):
-        cls.stack = s = cls.enterClassContext(Stack(options=[*OPTIONS, "--lease-confirm", "1h", "--lease-silence", "1h", *known(cls.OPTIONS)]))
+        cls.stack = s = cls.enterClassContext(Stack(options=[*OPTIONS, "--lease-confirm", "1h", "--lease-silence", "1h", *known({**PATIENT, **cls.OPTIONS})]))
         s.apply(POLICY)
         s.token("scheduler", role="scheduler")
         s.token("acme", role="developer", tenant="acme")
