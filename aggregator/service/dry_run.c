@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "aggregator/service/tenant_queues.h"
-#include "aggregator/service/estimate.h"
+#include "aggregator/service/start_estimate.h"
 #include "aggregator/service/reply.h"
 #include "aggregator/store/policy/policy_store.h"
 #include "aggregator/store/quota/quota_store.h"

@@ -7,7 +7,7 @@
  *  3. the number of open dry runs is limited, of each tenant and of the replica
  *  4. between groups the thread rests as long as the last group took, at least 5 ms: frequent callers share a group, and dry runs use at most half
  *     of a processor. Cached tokens of a group are checked with one query
- *  5. a waiting request is shown with an estimate of its start (estimate.h). The reply waits for a new estimate for a limited time, shorter where
+ *  5. a waiting request is shown with an estimate of its start (start_estimate.h). The reply waits for a new estimate for a limited time, shorter where
  *     there is an older one
  *  6. a request of an unknown workspace waits, for a limited time, until the deciding thread has read the newest policy */
 #ifndef TOLLGATE_DRY_RUN_H

@@ -25,7 +25,7 @@
 #include "common/http/httpd_listen.h"
 #include "common/http/httpd_pool.h"
 #include "common/http/httpd_tls.h"
-#include "common/http/httpd_watch.h"
+#include "common/http/httpd_deadlines.h"
 #include "common/base/text.h"
 #include "common/base/thread.h"
 #include "common/base/time.h"

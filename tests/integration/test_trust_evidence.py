@@ -11,7 +11,7 @@ import time
 import unittest
 
 from tests.integration.test_days import DAY
-from tests.integration.test_kept import Kept as KeptLedger
+from tests.integration.test_retention import Kept as KeptLedger
 from tests.integration.test_trust_held import MINUTE, POLICY, batch
 from tests.support.daemons.stack import Stack, wait_for
 from tests.support.fleet.fleet import HOUR

@@ -16,7 +16,7 @@ import subprocess
 import unittest
 
 from tests.integration import test_sums
-from tests.integration.test_periods import settle
+from tests.integration.test_month_close import settle
 from tests.integration.test_store import seed
 from tests.support.daemons import pg
 from tests.support.store import ledger

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/store/policy/attribute.h"
+#include "aggregator/store/policy/attribution_store.h"
 #include "aggregator/store/ingest/ingest_push.h"
 #include "common/base/limits.h"
 

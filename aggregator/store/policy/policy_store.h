@@ -24,7 +24,7 @@ struct policy_request {
 /* All or nothing. The differences are written to ret_diff, for people. */
 MUST_CHECK bool store_policy_apply(struct db *db, const struct policy_request *rq, struct policy_outcome *ret,
                                    struct buf *ret_diff, struct err *err);
-/* After a change of rules, holders that are there are attributed again in the background (policy/attribute.c): some steps of it, each a
+/* After a change of rules, holders that are there are attributed again in the background (policy/attribution_store.c): some steps of it, each a
  * short transaction, in any replica. ret_done: fewer than steps, and there is nothing left to do here. */
 MUST_CHECK bool store_reattribute(struct db *db, int steps, int *ret_done, struct err *err);
 /* {"running","effective","started","finished","holders","holders_done","changed","hours_dirty"} of the last change of rules. */

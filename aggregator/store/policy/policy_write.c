@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "aggregator/core/rating/budget.h"
-#include "aggregator/store/policy/attribute.h"
+#include "aggregator/store/policy/attribution_store.h"
 #include "aggregator/store/policy/price_books.h"
 
 void

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "aggregator/store/policy/attribute.h"
+#include "aggregator/store/policy/attribution_store.h"
 #include "aggregator/store/policy/policy_store.h"
 
 /* The verdict is not kept twice: it is in the outcome of the event that gave it, and cut out there by bytes. */

@@ -1,7 +1,7 @@
 /* aggregator/store/verify/verify_ledger.c - compares the ledger with its batches: every node of a range, and the list
  * of differences. */
 
-#include "aggregator/store/policy/attribute.h"
+#include "aggregator/store/policy/attribution_store.h"
 #include "aggregator/store/verify/verify.h"
 #include "aggregator/store/verify/verify_ledger.h"
 #include "common/base/money.h"

@@ -2,7 +2,7 @@
  * verify_ledger.c (the parts, the list of differences), verify_chain.c (batches, their ranges, cursors),
  * verify_stream.c (heads and dictionaries), verify_hour.c (records and sums), verify_owner.c (attribution),
  * verify_history.c (models of GPUs), verify_day.c (days), verify_charge.c (their charges), verify_lost.c (lost
- * holds), verify_bill.c (closed months), verify_lines.c (their lines), verify_rows.c (rows that cannot be
+ * holds), verify_documents.c (closed months), verify_lines.c (their lines), verify_rows.c (rows that cannot be
  * recomputed), verify_dispositions.c (decisions on batches), verify_schema.c (functions, triggers, constraints and
  * rights).
  *

@@ -1,5 +1,5 @@
-/* common/http/httpd_watch.c - the open connections of the HTTP server: until when each may take, and whether its client is still there. */
-#include "common/http/httpd_watch.h"
+/* common/http/httpd_deadlines.c - the open connections of the HTTP server: until when each may take, and whether its client is still there. */
+#include "common/http/httpd_deadlines.h"
 
 #include <errno.h>
 #include <pthread.h>

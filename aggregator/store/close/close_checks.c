@@ -1,4 +1,4 @@
-/* aggregator/store/close/period_check.c - the checks before a month is closed, each with its number and its threshold. */
+/* aggregator/store/close/close_checks.c - the checks before a month is closed, each with its number and its threshold. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* tests/unit/base/test_split.c - largest remainder: worked splits, ties, debts, and the edges of 128 bits. */
+/* tests/unit/base/test_apportion.c - largest remainder: worked splits, ties, debts, and the edges of 128 bits. */
 #include "common/base/apportion.h"
 
 #include <setjmp.h>

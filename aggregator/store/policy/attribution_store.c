@@ -1,4 +1,4 @@
-/* aggregator/store/policy/attribute.c - applies the rules of core/policy/attribution to holders, over time.
+/* aggregator/store/policy/attribution_store.c - applies the rules of core/policy/attribution to holders, over time.
  *
  * Rules change at billing hours. Between two changes lies a stretch with one set of rules; a holder gets one row for
  * each run of stretches with the same answer, and together its rows cover all of time.
@@ -10,7 +10,7 @@
  *  4. an hour is compared with its rows locked, so that a step waits for an hour that is being sealed with the old answers
  *  5. a change before the end begins again, from the earlier of both times: a step does not depend on earlier steps
  *  6. the end is written to the audit log when some holder got another owner */
-#include "aggregator/store/policy/attribute.h"
+#include "aggregator/store/policy/attribution_store.h"
 
 #include <stdlib.h>
 

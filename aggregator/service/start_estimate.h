@@ -1,4 +1,4 @@
-/* aggregator/service/estimate.h - when waiting requests are expected to start, computed once per version of the book.
+/* aggregator/service/start_estimate.h - when waiting requests are expected to start, computed once per version of the book.
  *
  *  1. one thread at low priority runs copies of the book forward (core/quota/engine/quota_forecast.c). It uses no database and takes no lock of
  *     the decider; the thread of dry runs gives it the copies
@@ -6,8 +6,8 @@
  *  3. the cost of an estimate is limited, and so is the number of waiting requests of a tenant that it covers (100); other requests have no
  *     estimate, and their replies say so
  *  4. times are rounded by quota_start_told_ns() */
-#ifndef TOLLGATE_ESTIMATE_H
-#define TOLLGATE_ESTIMATE_H
+#ifndef TOLLGATE_START_ESTIMATE_H
+#define TOLLGATE_START_ESTIMATE_H
 
 #include "aggregator/core/quota/book/quota_book.h"
 

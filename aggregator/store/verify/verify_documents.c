@@ -1,4 +1,4 @@
-/* aggregator/store/verify/verify_bill.c - closed months of a range: the record of the close, documents, invoice
+/* aggregator/store/verify/verify_documents.c - closed months of a range: the record of the close, documents, invoice
  * lines, and changes since.
  *
  * Rules, in order:

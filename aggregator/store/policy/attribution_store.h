@@ -1,6 +1,6 @@
-/* aggregator/store/policy/attribute.h - attribution of holders by the rules of core/policy/attribution, over time. Writers hold DB_LOCK_POLICY. */
-#ifndef TOLLGATE_ATTRIBUTE_H
-#define TOLLGATE_ATTRIBUTE_H
+/* aggregator/store/policy/attribution_store.h - attribution of holders by the rules of core/policy/attribution, over time. Writers hold DB_LOCK_POLICY. */
+#ifndef TOLLGATE_ATTRIBUTION_STORE_H
+#define TOLLGATE_ATTRIBUTION_STORE_H
 
 #include "aggregator/core/policy/attribution.h"
 #include "aggregator/store/db/db.h"

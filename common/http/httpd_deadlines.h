@@ -1,11 +1,11 @@
-/* common/http/httpd_watch.h - the open connections of the HTTP server: until when each may take, and whether its client is still there.
+/* common/http/httpd_deadlines.h - the open connections of the HTTP server: until when each may take, and whether its client is still there.
  *
  * libmicrohttpd closes a connection without traffic, and every byte begins that time anew: a client that sends one byte a
  * minute would keep its place for ever. Here a deadline stands whatever trickles in. Nor does it look at a connection that is
  * suspended: what its client asked for would wait, and be worked on, for a client that has gone. The thread that looks at both also calls
  * a function of the server's now and then. Knows nothing of HTTP. */
-#ifndef TOLLGATE_HTTPD_WATCH_H
-#define TOLLGATE_HTTPD_WATCH_H
+#ifndef TOLLGATE_HTTPD_DEADLINES_H
+#define TOLLGATE_HTTPD_DEADLINES_H
 
 #include <stdatomic.h>
 

@@ -1,4 +1,4 @@
-/* tests/prop/prop_split.c - what every split by largest remainder keeps. */
+/* tests/prop/prop_apportion.c - what every split by largest remainder keeps. */
 #include "common/base/money.h"
 #include "common/base/apportion.h"
 #include "tests/support/harness/prop.h"

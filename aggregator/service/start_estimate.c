@@ -1,5 +1,5 @@
-/* aggregator/service/estimate.c - when what waits is expected to start, worked out in the background once per version of the book. */
-#include "aggregator/service/estimate.h"
+/* aggregator/service/start_estimate.c - when what waits is expected to start, worked out in the background once per version of the book. */
+#include "aggregator/service/start_estimate.h"
 
 #include <string.h>
 
