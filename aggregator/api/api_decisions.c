@@ -291,6 +291,34 @@ read_confirm(const struct http_request *rq, struct capacity_request *i, struct e
 	return true;
 }
 
+/* {"lost": true}: a scheduler's word that the node is dead. A tenant could free its limit by it while its work goes on. */
+static bool
+read_release(const struct worker *w, const struct http_request *rq, struct capacity_request *i, struct err *err)
+{
+	static const char *const fields[] = {"lost", NULL};
+	in_place(buf) struct buf event = {.max = QUOTA_EVENT_MAX_BYTES};
+	const json_t *lost;
+
+	if (rq->body_len == 0)
+		return true;
+	if (!api_body(rq, fields, &i->doc, err))
+		return false;
+	lost = json_object_get(i->doc, "lost");
+	if (lost && !json_is_boolean(lost))
+		return err_set(err, ERR_INVALID, "lost: it is true or false");
+	if (!json_is_true(lost))
+		return true;
+	if (w->who.role != ROLE_ADMIN && w->who.role != ROLE_SCHEDULER)
+		return err_set(err, ERR_DENIED, "lost: only the roles scheduler and admin say that a node is dead");
+	buf_str(&event, "{\"release\":{\"id\":");
+	json_write_string(i->key, &event);
+	buf_str(&event, ",\"lost\":true}}");
+	if (!buf_ok(&event, "the release", err))
+		return false;
+	i->event = mem_strdup(buf_text(&event));
+	return true;
+}
+
 /* ID/WORD or TENANT/ID/WORD */
 static bool
 read_lease_path(struct worker *w, const struct http_request *rq, struct capacity_request *i, struct err *err)
@@ -316,7 +344,8 @@ handle_lease_event(void *app_, void *worker, const struct http_request *rq, stru
 	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_EVENT, &w->who, rq, rp);
 	struct err err = {0};
 
-	if (!read_lease_path(w, rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err))) {
+	if (!read_lease_path(w, rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err)) ||
+	    (strcmp(i->word, "release") == 0 && !read_release(w, rq, i, &err))) {
 		reply_problem(rp, rq, &err);
 		return;
 	}

@@ -76,6 +76,7 @@ write_pools(const struct quota_book *b, const char *tenant, struct buf *out)
 		units(out, "live", p.live);
 		units(out, "in_use", p.leased);
 		units(out, "held", p.held);
+		units(out, "fenced", p.fenced);
 		units(out, "free", p.free);
 		units(out, "excess", p.excess);
 		units(out, "reserved", p.reserved);

@@ -35,7 +35,7 @@ add(void *to, const struct scenario_told *told)
 	for (size_t i = 0; i < quota_pool_count(told->state); i++) {
 		struct quota_pool_figures f = quota_pool_at(told->state, i);
 
-		ASSERT(f.leased + f.held + f.free == f.live + f.excess);
+		ASSERT(f.leased + f.held + f.fenced + f.free == f.live + f.excess);
 	}
 	quota_scenario_json(s->sc, told, &s->lines);
 }

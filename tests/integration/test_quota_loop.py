@@ -42,6 +42,7 @@ class Loop(unittest.TestCase):
         s.apply(POLICY)
         s.token("scheduler", role="scheduler")
         s.token("acme", role="viewer", tenant="acme")
+        s.token("acme dev", role="developer", tenant="acme")
         cls.nodes = Nodes(s, {"n1": 2, "n2": 2})
         cls.seq, cls.until = 1, time.time_ns() // (60 * S) * 60 * S
         cls.record(cls.until + S, used=False)  # who there is
@@ -143,6 +144,31 @@ class Loop(unittest.TestCase):
         self.nodes.silent = set()
         self.on()
         self.becomes("quiet", "ended")
+
+    def test_what_was_lost_with_its_node_counts_no_more_and_its_gpus_are_free_when_they_are_seen_empty(self):
+        self.ask("dead", "prod", gpus=2)
+        both = {("n1", i): [holder("prod") | {"device": self.nodes.uuid("n1", i)}] for i in range(2)}
+        self.nodes.holders = dict(both)
+        self.nodes.speak()
+        self.becomes("dead", "confirmed")
+        self.nodes.silent = {"n1"}
+        self.nodes.speak()
+        wait_for("a silent node", lambda: self.pool()["live_units"] == 2 * 5040, self.stack.aggregator)
+        self.assertEqual(self.stack.call("POST", "/v1/leases/dead/release", b'{"lost": true}', "acme dev").status, 403)
+        self.assertEqual(self.stack.call("POST", "/v1/leases/dead/release", b'{"lost": 1}', "scheduler").status, 400)
+        self.assertEqual(self.post("/v1/leases/dead/release", {"lost": True})["status"], "ended")
+        self.assertEqual(self.post("/v1/leases/dead/release", {"lost": True})["status"], "ended")
+        wait_for("nothing leased", lambda: self.pool()["in_use_units"] == 0, self.stack.aggregator)
+        # The node is back, and the work goes on on one of its GPUs.
+        self.nodes.silent = set()
+        del self.nodes.holders["n1", 1]
+        self.nodes.speak()
+        wait_for("one GPU fenced", lambda: (self.pool()["live_units"], self.pool()["fenced_units"], self.pool()["free_units"]) == (4 * 5040, 5040, 3 * 5040),
+                 self.stack.aggregator)  # fmt: skip
+        self.differs("unleased", "acme/prod n1")
+        self.on()
+        wait_for("nothing fenced", lambda: (self.pool()["fenced_units"], self.pool()["free_units"]) == (0, 4 * 5040), self.stack.aggregator)
+        self.differs("unleased")
 
     def looked_again_while_silent(self):
         self.nodes.broken = {("n2", 1)}

@@ -369,6 +369,12 @@ class OverTime(unittest.TestCase):
         times = [minutes(t["at"]) for t in self.told]
         self.assertEqual(times, sorted(times))
 
+    def test_what_was_lost_with_its_node_is_free_when_it_is_not_seen_any_more(self):
+        told = lines({"version": 1, "nodes": [node("n1", 2)], "tenants": [tenant(ws("a", 2))], "leases": [{"id": "l", "workspace": "t/a", "gpus": 2}],
+                      "events": [{"at": "1m", "lost": "l"}, {"at": "2m", "requests": [ask("r", "t/a", 2)]}, {"at": "3m", "unfence": "l"}]})  # fmt: skip
+        self.assertEqual([(t["at"], t["id"], t.get("event") or t["decision"]) for t in told],
+                         [("1m", "l", "lease returned"), ("1m", "l", "fenced"), ("2m", "r", "queue"), ("3m", "r", "admit"), ("3m", "l", "unfenced")])  # fmt: skip
+
     def test_a_replay_gives_the_same_bytes(self):
         text = json.dumps(self.scenario)
         self.assertEqual(simulate(text).stdout, simulate(text).stdout)

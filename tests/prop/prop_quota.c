@@ -2,13 +2,14 @@
  *
  * A case is a small world and a long list of events. After each event everything is computed again from the plain lists of
  * quota_save() and held against what the engine keeps, and against what QUOTA promises:
- *   sums       pools, accounts, node_shapes and pool_shapes are what the lists add up to; leased + held + free = live + excess
+ *   sums       pools, accounts, node_shapes and pool_shapes are what the lists add up to; leased + held + fenced + free = live + excess
  *   places     what was admitted is on live devices that nobody else has; a lease has as many devices as it counts
  *   holds      each waits for something; what it waits for is ordered, and promised once; an order has somebody who waits
  *   rights     no admission above a limit; work that cannot be preempted is never above its reservation; a borrower leaves what is
  *              protected; an owed request gets its due at once or by reclaim
  *   victims    preemptible, for an owed request from somebody with debt, or own of lower priority; none of a workspace not enforced, none
  *              that was adopted less than one grace ago
+ *   fences     a lost lease counts nowhere, its devices are given to nobody, and no hold is on them
  *   adoption   what runs is a lease where it runs, whatever the rules say, and nobody gives way for it
  *   sameness   a copy and a state saved and loaded answer with the same bytes, and a dry run changes nothing
  *   the end    when all jobs end and all nodes are back, nobody waits who could ever be admitted */
@@ -85,6 +86,12 @@ write_world(const struct quota_world *w, struct buf *out)
 		           w->adoptions[i].switched_ns);
 	for (size_t i = 0; i < w->switch_count; i++)
 		buf_printf(out, "%d %d %d\n", w->switches[i].workspace, w->switches[i].cluster, w->switches[i].enforce);
+	for (size_t i = 0; i < w->fence_count; i++) {
+		const struct quota_fence *f = &w->fences[i];
+
+		buf_printf(out, "%s %d %d/%d/%dx%d %" PRId64 "\n", f->id, f->workspace, f->node, f->gpu, f->shape,
+		           f->count, f->since_ns);
+	}
 	for (size_t i = 0; i < w->backoff_count; i++)
 		buf_printf(out, "%d %d %" PRId64 "\n", w->backoffs[i].workspace, w->backoffs[i].times,
 		           w->backoffs[i].until_ns);
@@ -202,6 +209,11 @@ admission_is_sound(const struct quota_state *s, const struct quota_world *w, con
 		quotasums_devices(w, p->node, p->gpu, p->shape, taken);
 		for (size_t q = 0; q < d->slot_count; q++)
 			total += d->slots[q].shape == p->shape ? d->slots[q].count : 0;
+		for (size_t q = 0; q < w->fence_count; q++)
+			total -= w->fences[q].node == p->node && w->fences[q].gpu == p->gpu &&
+			                         w->fences[q].shape == p->shape
+			                 ? w->fences[q].count
+			                 : 0;
 		if (d->lost || w->nodes[p->node].lost || taken[0] + taken[1] > total)
 			return say(why, "was admitted where there is no room", v->id);
 		if (w->nodes[p->node].tenant != QUOTA_NONE &&
@@ -347,7 +359,7 @@ owed_gets_its_due(const struct quota_state *s, const struct quota_world *w, cons
 
 		if (!quotasums_of_pool(w, &p, r->workspace, r->cluster, r->shape, false))
 			continue;
-		if (p.live < p.reserved || p.excess != 0 || !quotaworld_only_whole(w, p.tenant))
+		if (p.live - p.fenced < p.reserved || p.excess != 0 || !quotaworld_only_whole(w, p.tenant))
 			return true;
 		free_units += p.free;
 	}
@@ -372,6 +384,34 @@ owed_gets_its_due(const struct quota_state *s, const struct quota_world *w, cons
 	return say(why, "is owed, could be had, and waits without a hold", r->id);
 }
 
+/* Its lease is gone, and its devices are as fenced as they were its. */
+static bool
+loss_is_sound(const struct quota_world *before, const struct quota_world *w, const struct quota_event *e,
+              struct buf *why)
+{
+	const struct quota_lease *l = e->kind == QUOTA_RELEASE && e->lost ? lease_named(before, e->id) : NULL;
+
+	if (!l)
+		return true;
+	if (lease_named(w, e->id))
+		return say(why, "was lost and is still leased", e->id);
+	for (size_t k = 0; k < l->part_count; k++) {
+		const struct quota_part *p = &l->parts[k];
+		const struct quota_gpu *d = &w->nodes[p->node].gpus[p->gpu];
+		int64_t fenced = 0, total = 0;
+
+		for (size_t i = 0; i < w->fence_count; i++)
+			if (strcmp(w->fences[i].id, e->id) == 0 && w->fences[i].node == p->node &&
+			    w->fences[i].gpu == p->gpu && w->fences[i].shape == p->shape)
+				fenced += w->fences[i].count;
+		for (size_t q = 0; q < d->slot_count; q++)
+			total += d->slots[q].shape == p->shape ? d->slots[q].count : 0;
+		if (fenced != (total > 0 ? p->count : 0))
+			return say(why, "was lost, and its devices are not fenced", e->id);
+	}
+	return true;
+}
+
 static bool
 outcome_is_sound(const struct quota_state *s, const struct quota_world *before, const struct quota_world *w,
                  const struct quota_event *e, const struct quota_outcome *o, struct buf *why)
@@ -388,7 +428,7 @@ outcome_is_sound(const struct quota_state *s, const struct quota_world *before, 
 		else if (in && v->check_count != 3 && lease_named(w, v->id))
 			ok = admission_is_sound(s, w, v, i + 1 == o->verdict_count, why) && ok;
 	}
-	return ok && owed_gets_its_due(s, w, e, o, why);
+	return ok && loss_is_sound(before, w, e, why) && owed_gets_its_due(s, w, e, o, why);
 }
 
 /* ---- sameness --------------------------------------------------------------------------------------------------------------------- */
@@ -498,7 +538,7 @@ step_is_sound(struct quota_state *s, const struct quotaworld *k, size_t i, struc
 	return ok;
 }
 
-/* All jobs end, all nodes are back, and time passes: who still waits is one that the policy could never admit. */
+/* All jobs end, all nodes are back, no lost work is seen, and time passes: who still waits is one that the policy could never admit. */
 static bool
 all_ends_well(struct quota_state *s, const struct quotaworld *k, struct quota_saved *saved, struct buf *why)
 {
@@ -519,6 +559,13 @@ all_ends_well(struct quota_state *s, const struct quotaworld *k, struct quota_sa
 			                &o, &err))
 				return say(why, err.text, "node");
 		}
+	for (size_t i = 0; i < saved->world.fence_count; i++) {
+		owned(quota_outcome) struct quota_outcome *o = NULL;
+
+		if (!quota_step(s, now, &(struct quota_event){.kind = QUOTA_UNFENCE, .id = saved->world.fences[i].id},
+		                &o, &err))
+			return say(why, err.text, "unfence");
+	}
 	for (size_t round = 0; round < rounds && quota_waiting_count(s) + quota_lease_count(s) > 0; round++) {
 		quota_saved_fini(saved);
 		quota_save(s, saved);

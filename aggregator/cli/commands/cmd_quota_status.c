@@ -84,8 +84,9 @@ static json_t *
 pools_for_people(const json_t *rows)
 {
 	static const char *const amounts[][2] = {{"declared", "declared_units"}, {"live", "live_units"},
-	                                         {"in_use", "in_use_units"},     {"free", "free_units"},
-	                                         {"reserved", "reserved_units"}, {"excess", "excess_units"}};
+	                                         {"in_use", "in_use_units"},     {"fenced", "fenced_units"},
+	                                         {"free", "free_units"},         {"reserved", "reserved_units"},
+	                                         {"excess", "excess_units"}};
 	json_t *table = json_array();
 
 	for (size_t i = 0; i < json_array_size(rows); i++) {

@@ -374,6 +374,8 @@ static const struct {
 	/* clang-format off */
 	{"finish", QUOTA_FINISH},
 	{"release", QUOTA_RELEASE},
+	{"lost", QUOTA_RELEASE},
+	{"unfence", QUOTA_UNFENCE},
 	{"empty", QUOTA_EMPTY},
 	{"drain", QUOTA_DRAIN},
 	{"enforce", QUOTA_ENFORCE},
@@ -464,6 +466,7 @@ read_by_id(struct scenario_builder *b, const struct scenario_at *at, const char 
 			if (!scenario_text(at, key, scenario_id_fault, true, &id, err))
 				return false;
 			e->kind = by_id[i].kind;
+			e->lost = strcmp(key, "lost") == 0;
 			e->id = scenario_keep(b, take(id));
 			return true;
 		}
@@ -507,7 +510,8 @@ read_event(struct scenario_builder *b, const struct yaml_node *n, int64_t *last_
 	static const char *const keys[] = {"at",        "finish",    "release",   "empty",    "drain",
 	                                   "enforce",   "confirm",   "heartbeat", "cancel",   "exception_end",
 	                                   "node_lost", "node_back", "gpu_lost",  "gpu_back", "requests",
-	                                   "policy",    "exception", "tick",      NULL};
+	                                   "policy",    "exception", "tick",      "lost",     "unfence",
+	                                   NULL};
 	struct scenario_at at = {b->doc, n, "event"};
 	const struct yaml_node *what = NULL;
 	struct scenario_event e = {.line = n->line};

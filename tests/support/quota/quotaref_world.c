@@ -320,12 +320,12 @@ qref_sound(const struct quota_state *s, struct buf *why)
 	for (size_t i = 0; ok && i < quota_pool_count(s); i++) {
 		struct quota_pool_figures f = quota_pool_at(s, i);
 
-		ok = f.leased + f.held + f.free == f.live + f.excess && f.free >= 0 && f.excess >= 0;
+		ok = f.leased + f.held + f.fenced + f.free == f.live + f.excess && f.free >= 0 && f.excess >= 0;
 		if (!ok)
 			buf_printf(why,
-			           "leased %" PRId64 " + held %" PRId64 " + free %" PRId64 " is not live %" PRId64
-			           " + excess %" PRId64,
-			           f.leased, f.held, f.free, f.live, f.excess);
+			           "leased %" PRId64 " + held %" PRId64 " + fenced %" PRId64 " + free %" PRId64
+			           " is not live %" PRId64 " + excess %" PRId64,
+			           f.leased, f.held, f.fenced, f.free, f.live, f.excess);
 		excess += f.excess;
 	}
 	if (ok && nowhere > excess) {

@@ -376,7 +376,7 @@ say_notice(struct script *s, const struct quota_notice *n)
 {
 	static const char *const words[] = {"order",   "cancel order", "overdue", "dropped",   "returned",
 	                                    "expired", "suspect",      "expired", "cancelled", "began",
-	                                    "ended",   "refused",      "adopted"};
+	                                    "ended",   "refused",      "adopted", "fenced",    "unfenced"};
 
 	say(s, words[n->kind]);
 	buf_printf(s->answers, " %s", n->id);
@@ -516,6 +516,18 @@ adopt_words(struct script *s)
 }
 
 static bool
+unfence_words(struct script *s)
+{
+	struct quota_part parts[MOST];
+	struct quota_event e = {.kind = QUOTA_UNFENCE, .id = s->words[1], .parts = parts};
+
+	for (size_t i = 2; i < s->word_count; i++)
+		if (!adopt_part(s, s->words[i], &parts[e.part_count++]))
+			s->unknown = s->words[i];
+	return step(s, &e);
+}
+
+static bool
 cut_words(struct script *s)
 {
 	int64_t gpu = 0, count = 0;
@@ -595,6 +607,10 @@ event_words(struct script *s)
 	if (strcmp(s->words[0], "adoption") == 0)
 		return step(s, &(struct quota_event){.kind = QUOTA_ADOPTION,
 		                                     .complete = strcmp(s->words[1], "complete") == 0});
+	if (strcmp(s->words[0], "lose") == 0)
+		return step(s, &(struct quota_event){.kind = QUOTA_RELEASE, .id = s->words[1], .lost = true});
+	if (strcmp(s->words[0], "unfence") == 0)
+		return unfence_words(s);
 	if (strcmp(s->words[0], "cut") == 0)
 		return cut_words(s);
 	if (strcmp(s->words[0], "except") == 0 || strcmp(s->words[0], "reserve") == 0)

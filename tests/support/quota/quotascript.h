@@ -9,6 +9,7 @@
  *   budget a 10 hard|soft used=4                                                                 GPU-seconds
  * Amounts are GPUs; with m behind them slices of 675 units, with r replicas of 1260. Then events:
  *   ask r a 3 [p1] [fixed] [k2] [mig|rep] [cpu=500] [for=60] [until=90] [since=-30], r2 b 4       one batch; since: queued, in seconds of the script
+ *   lose l  unfence l [@n:0] ...      lose: released as lost; unfence: on those GPUs, or anywhere
  *   finish l  release l  empty l  drain l  enforce l  confirm l  beat l  cancel r
  *   renew l  adopt l a 3 [p1] [fixed] [mig|rep] [cpu=500] [@n] [@n:0] ...  adoption begins|complete     each @ is a device, on a GPU or anywhere
  *   lost n  back n  gpulost n 0  gpuback n 0  cut n 0 7      cut: a GPU becomes so many slices, 0: whole again

@@ -39,6 +39,20 @@ quotasums_devices(const struct quota_world *w, int32_t node, int32_t gpu, int32_
 		}
 }
 
+static int64_t
+fenced_on(const struct quota_world *w, int32_t node, int32_t gpu, int32_t shape)
+{
+	int64_t devices = 0;
+
+	for (size_t i = 0; i < w->fence_count; i++) {
+		const struct quota_fence *f = &w->fences[i];
+
+		if (f->node == node && f->gpu == gpu && f->shape == shape)
+			devices += f->count;
+	}
+	return devices;
+}
+
 bool
 quotasums_of_pool(const struct quota_world *w, const struct quota_pool_figures *p, int32_t workspace, int32_t cluster,
                   int32_t shape, bool shared)
@@ -237,16 +251,20 @@ quotasums_pools(const struct quota_state *s, const struct quota_world *w, struct
 			for (size_t d = 0; d < node->gpu_count; d++)
 				for (size_t k = 0; k < node->gpus[d].slot_count; k++) {
 					const struct quota_slots *slots = &node->gpus[d].slots[k];
-					int64_t units = w->policy.shapes[slots->shape].units, taken[2], left;
+					int64_t units = w->policy.shapes[slots->shape].units, taken[2], left, fenced;
 					bool live = !node->lost && !node->gpus[d].lost;
 
 					if (w->policy.shapes[slots->shape].model != p.model)
 						continue;
 					quotasums_devices(w, (int32_t)n, (int32_t)d, slots->shape, taken);
 					left = slots->count - taken[0] - taken[1];
+					left = live && left > 0 ? left : 0;
+					fenced = fenced_on(w, (int32_t)n, (int32_t)d, slots->shape);
+					fenced = fenced < left ? fenced : left;
 					sum.declared += slots->count * units;
 					sum.live += live ? slots->count * units : 0;
-					sum.free += live && left > 0 ? left * units : 0;
+					sum.free += (left - fenced) * units;
+					sum.fenced += fenced * units;
 					sum.held += taken[1] * units;
 					sum.leased += taken[0] * units;
 				}
@@ -263,8 +281,8 @@ quotasums_pools(const struct quota_state *s, const struct quota_world *w, struct
 		}
 		ok = same(why, "declared", p.declared, sum.declared) && same(why, "live", p.live, sum.live) &&
 		     same(why, "free", p.free, sum.free) && same(why, "held", p.held, sum.held) &&
-		     same(why, "leased", p.leased, sum.leased) &&
-		     same(why, "the excess", p.excess, sum.leased + sum.held + sum.free - sum.live) &&
+		     same(why, "leased", p.leased, sum.leased) && same(why, "fenced", p.fenced, sum.fenced) &&
+		     same(why, "the excess", p.excess, sum.leased + sum.held + sum.fenced + sum.free - sum.live) &&
 		     accounts_add_up(s, w, &p, why);
 	}
 	return ok;

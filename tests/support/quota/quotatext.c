@@ -268,7 +268,7 @@ quotatext_event(const struct quota_world *w, const struct quota_event *e, struct
 		[QUOTA_LAYOUT] = "layout",       [QUOTA_EXCEPTION] = "exception",
 		[QUOTA_POLICY] = "policy",       [QUOTA_EXCEPTION_END] = "exception_end",
 		[QUOTA_RENEW] = "renew",         [QUOTA_ADOPT] = "adopt",
-		[QUOTA_ADOPTION] = "adoption",
+		[QUOTA_ADOPTION] = "adoption",   [QUOTA_UNFENCE] = "unfence",
 	};
 
 	if (e->kind == QUOTA_POLICY) {
@@ -303,6 +303,19 @@ quotatext_event(const struct quota_world *w, const struct quota_event *e, struct
 		buf_char(out, '}');
 		break;
 	case QUOTA_EXCEPTION: exception(&w->policy, e->exception, out); break;
+	case QUOTA_RELEASE:
+		if (e->lost)
+			buf_printf(out, "{\"id\":\"%s\",\"lost\":true}", e->id);
+		else
+			json_write_string(e->id, out);
+		break;
+	case QUOTA_UNFENCE:
+		buf_printf(out, "{\"id\":\"%s\"", e->id);
+		for (size_t i = 0; i < e->part_count; i++)
+			buf_printf(out, "%s{\"node\":\"%s\",\"gpu\":%" PRId32 "}%s", i > 0 ? "," : ",\"parts\":[",
+			           w->nodes[e->parts[i].node].name, e->parts[i].gpu, i + 1 == e->part_count ? "]" : "");
+		buf_char(out, '}');
+		break;
 	case QUOTA_CONFIRM:
 		if (e->part_count > 0) {
 			parts(w, e, out);

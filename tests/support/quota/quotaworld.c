@@ -38,11 +38,13 @@ enum step_kind {
 	STEP_ADOPT,
 	STEP_ADOPTION,
 	STEP_ENFORCEMENT,
+	STEP_LOSE,
+	STEP_UNFENCE,
 };
-static const char *const words[] = {"submit",   "finish",   "tick",    "drain",     "release",    "empty",
-                                    "confirm",  "beat",     "enforce", "cancel",    "lost",       "back",
-                                    "gpu lost", "gpu back", "layout",  "exception", "revoke",     "policy",
-                                    "move",     "renew",    "adopt",   "adoption",  "enforcement"};
+static const char *const words[] = {"submit",   "finish",      "tick",   "drain",  "release", "empty",    "confirm",
+                                    "beat",     "enforce",     "cancel", "lost",   "back",    "gpu lost", "gpu back",
+                                    "layout",   "exception",   "revoke", "policy", "move",    "renew",    "adopt",
+                                    "adoption", "enforcement", "lose",   "unfence"};
 
 /* How often each comes: work comes and ends, the rest happens now and then. The first ones were there before schedulers could adopt. */
 #define FIRST_KINDS 31
@@ -52,6 +54,7 @@ static const uint8_t often[] = {
 	STEP_CONFIRM,   STEP_BEAT,      STEP_ENFORCE,   STEP_CANCEL,    STEP_FINISH,   STEP_SUBMIT,   STEP_LAYOUT,
 	STEP_REVOKE,    STEP_NODE_LOST, STEP_NODE_BACK, STEP_NODE_BACK, STEP_GPU_LOST, STEP_GPU_BACK, STEP_GPU_BACK,
 	STEP_EXCEPTION, STEP_POLICY,    STEP_MOVE,      STEP_RENEW,     STEP_ADOPT,    STEP_ADOPTION, STEP_ENFORCEMENT,
+	STEP_LOSE,      STEP_UNFENCE,   STEP_UNFENCE,
 };
 
 /* ---- drawing ------------------------------------------------------------------------------------------------------------------- */
@@ -350,6 +353,20 @@ make_layout(const struct quotaworld_step *e, struct quotaworld_event *ret)
 	ret->event.slot_count = 1;
 }
 
+/* All of a fence, or its part on one GPU. */
+static void
+make_unfence(const struct quotaworld_step *e, const struct quota_world *now, struct quotaworld_event *ret)
+{
+	const struct quota_fence *f = now->fence_count > 0 ? &now->fences[e->pick % now->fence_count] : NULL;
+
+	ret->event.id = f ? f->id : "nobody";
+	if (!f || e->detail[0] % 2 == 0)
+		return;
+	ret->parts[0] = (struct quota_part){.node = f->node, .gpu = f->gpu};
+	ret->event.parts = ret->parts;
+	ret->event.part_count = 1;
+}
+
 const struct quota_event *
 quotaworld_event(const struct quotaworld *k, size_t i, const struct quota_world *now, struct quotaworld_event *ret)
 {
@@ -377,6 +394,8 @@ quotaworld_event(const struct quotaworld *k, size_t i, const struct quota_world 
 		[STEP_ADOPT] = QUOTA_ADOPT,
 		[STEP_ADOPTION] = QUOTA_ADOPTION,
 		[STEP_ENFORCEMENT] = QUOTA_POLICY,
+		[STEP_LOSE] = QUOTA_RELEASE,
+		[STEP_UNFENCE] = QUOTA_UNFENCE,
 	};
 	const struct quotaworld_step *e = &k->events[i];
 
@@ -400,6 +419,8 @@ quotaworld_event(const struct quotaworld *k, size_t i, const struct quota_world 
 	case STEP_ENFORCEMENT: make_enforcement(e, now, ret); break;
 	case STEP_ADOPT: make_adoption(e, i, now, ret); break;
 	case STEP_ADOPTION: ret->event.complete = e->detail[0] % 2 == 1; break;
+	case STEP_LOSE: ret->event.lost = true; break;
+	case STEP_UNFENCE: make_unfence(e, now, ret); break;
 	case STEP_MOVE:
 		/* Where another lease is, or was before it ended: often taken, sometimes not. */
 		if (now->lease_count > 0) {

@@ -187,6 +187,11 @@ what_is_no_event_is_an_error_and_changes_nothing(void **state)
 		"{\"adopt\":{\"id\":\"x\",\"workspace\":\"acme/a\",\"gpus\":1,\"parts\":[{\"node\":\"n1\",\"count\":2}]}}",
 		"{\"adopt\":{\"id\":\"x\",\"workspace\":\"acme/a\",\"gpus\":1,\"parts\":[{\"node\":\"n1\"}]}}",
 		"{\"adopt\":[]}",
+		"{\"release\":{\"id\":\"one\"}}",
+		"{\"release\":{\"id\":\"one\",\"lost\":1}}",
+		"{\"release\":{\"lost\":true}}",
+		"{\"unfence\":{\"id\":\"one\",\"parts\":[]}}",
+		"{\"unfence\":{\"id\":\"one\",\"parts\":[{\"node\":\"elsewhere\",\"gpu\":0}]}}",
 	};
 	struct book *k = *state;
 	in_place(buf) struct buf before, after;
@@ -464,11 +469,37 @@ adoption_is_declared_by_cluster_and_holds_a_switch_back(void **state)
 	                 QUOTA_ENFORCE_ON);
 }
 
+/* Over a restart, until telemetry or an inventory without its GPU ends it. */
+static void
+what_is_lost_is_fenced_in_the_text_too(void **state)
+{
+	struct book *k = *state;
+	in_place(buf) struct buf text;
+
+	buf_init(&text, BYTES);
+	(void)step(k, ASK("one", "\"gpus\":1"));
+	assert_has(step(k, "{\"release\":{\"id\":\"one\",\"lost\":true}}"), "{\"event\":\"fenced\",\"id\":\"one\"}");
+	assert_has(buf_text(&k->out), "{\"event\":\"lease returned\",\"id\":\"one\"}");
+	quota_book_write(k->b, &text);
+	assert_has(buf_text(&text), ",\"fences\":[{\"id\":\"one\"");
+	open_again(k);
+	assert_int_equal(pool(k).leased, 0);
+	assert_int_equal(pool(k).fenced, UNITS_PER_GPU);
+	assert_int_equal(pool(k).excess, 0);
+	assert_has(step(k, "{\"unfence\":\"one\"}"), "{\"event\":\"unfenced\",\"id\":\"one\"}");
+	assert_int_equal(pool(k).fenced, 0);
+	(void)step(k, ASK("two", "\"gpus\":1"));
+	(void)step(k, "{\"release\":{\"id\":\"two\",\"lost\":true}}");
+	assert_has(step(k, "{\"nodes\":[]}"), "{\"event\":\"unfenced\",\"id\":\"two\"}");
+	assert_int_equal(pool(k).fenced, 0);
+	open_again(k);
+}
+
 /* A book that was written before there were such things has none of their members. */
 static void
 a_book_without_them_is_written_as_before(void **state)
 {
-	static const char *const members[] = {"adopt", "switch", "renewed"};
+	static const char *const members[] = {"adopt", "switch", "renewed", "fence"};
 	struct book *k = *state;
 	in_place(buf) struct buf text;
 
@@ -559,6 +590,7 @@ main(void)
 		TEST(a_request_is_as_old_as_its_scheduler_says_within_bounds),
 		TEST(what_runs_is_adopted_where_it_runs_and_stays_so),
 		TEST(adoption_is_declared_by_cluster_and_holds_a_switch_back),
+		TEST(what_is_lost_is_fenced_in_the_text_too),
 		TEST(a_book_without_them_is_written_as_before),
 		cmocka_unit_test(what_was_recorded_comes_again_and_what_was_changed_is_found),
 	};

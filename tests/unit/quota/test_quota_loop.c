@@ -388,6 +388,70 @@ a_lease_on_a_silent_node_becomes_suspect_and_stays_counted(void **state)
 	assert_int_equal(quota_lease_count(quota_book_state(k->b)), 0);
 }
 
+static void
+a_fence_ends_when_its_node_speaks_and_shows_nothing_of_the_lost_work(void **state)
+{
+	struct world *k = *state;
+
+	tell(k, ASK("one", "acme/a", "2"));
+	known_as(k, "one", "p1");
+	later(k, 5);
+	hold(k, 0, 0, "acme/a", "p1");
+	hold(k, 0, 1, "acme/a", "p1");
+	settle(k);
+	k->nodes[0].silent = true;
+	k->gpus[0][0].known = k->gpus[0][1].known = false;
+	later(k, 60);
+	settle(k);
+	tell(k, "{\"release\":{\"id\":\"one\",\"lost\":true}}");
+	k->in.workload_count = 0;
+	later(k, 60);
+	assert_string_equal(look(k), "");
+	/* The node is back, and the work goes on on one GPU. */
+	k->nodes[0].silent = false;
+	k->gpus[0][0].known = k->gpus[0][1].known = true;
+	k->in.holder_count = 1;
+	assert_string_equal(
+		look(k),
+		"{\"node_back\":[\"n0\"]} {\"unfence\":{\"id\":\"one\",\"parts\":[{\"node\":\"n0\",\"gpu\":1}]}}");
+	assert_string_equal(anomaly(k, "unleased"), "acme/a n0");
+	settle(k);
+	assert_int_equal(quota_pool_at(quota_book_state(k->b), 0).fenced, UNITS_PER_GPU);
+	assert_string_equal(look(k), "");
+	k->nodes[0].partial = true;
+	k->in.holder_count = 0;
+	assert_string_equal(look(k), "");
+	k->nodes[0].partial = false;
+	assert_string_equal(look(k), "{\"unfence\":{\"id\":\"one\",\"parts\":[{\"node\":\"n0\",\"gpu\":0}]}}");
+	settle(k);
+	assert_int_equal(quota_pool_at(quota_book_state(k->b), 0).fenced, 0);
+	assert_string_equal(look(k), "");
+}
+
+static void
+a_fenced_gpu_on_which_another_lease_is_seen_is_its(void **state)
+{
+	struct world *k = *state;
+
+	tell(k, ASK("one", "acme/a", "1"));
+	later(k, 5);
+	hold(k, 0, 0, "acme/a", "p1");
+	settle(k);
+	tell(k, "{\"release\":{\"id\":\"one\",\"lost\":true}}");
+	/* What was heard before says nothing. */
+	k->in.holder_count = 0;
+	assert_string_equal(look(k), "");
+	tell(k, ASK("two", "acme/a", "1"));
+	known_as(k, "two", "p2");
+	later(k, 5);
+	hold(k, 0, 0, "acme/a", "p2");
+	assert_string_equal(look(k),
+	                    "{\"unfence\":{\"id\":\"one\",\"parts\":[{\"node\":\"n0\",\"gpu\":0}]}} "
+	                    "{\"confirm\":{\"id\":\"two\",\"parts\":[{\"node\":\"n0\",\"gpu\":0,\"count\":1}]}}");
+	settle(k);
+	assert_string_equal(look(k), "");
+}
+
 /* ---- 6 and 7 ---------------------------------------------------------------------------------------------------------------- */
 
 static void
@@ -912,6 +976,8 @@ main(void)
 		TEST(a_lease_that_is_seen_has_a_heartbeat_in_time_and_a_suspect_one_at_once),
 		TEST(a_released_lease_is_empty_only_when_its_devices_are_seen_empty),
 		TEST(a_lease_on_a_silent_node_becomes_suspect_and_stays_counted),
+		TEST(a_fence_ends_when_its_node_speaks_and_shows_nothing_of_the_lost_work),
+		TEST(a_fenced_gpu_on_which_another_lease_is_seen_is_its),
 		TEST(an_idle_lease_is_warned_and_then_drained_unless_it_works_again),
 		TEST(the_clock_is_told_only_when_it_changes_something),
 		TEST(a_clock_that_is_set_forward_makes_nothing_older),

@@ -126,6 +126,49 @@ adoption(void **state)
 }
 
 static void
+fences(void **state)
+{
+	static const struct quotascript_row rows[] = {
+		{"a lost lease leaves limits and debt at once, and its devices are not free",
+	         "ws a R2 M2; node n 2; node m 2; lease l a 2 @n; lost n; lose l; ask r a 2; ask s a 1",
+	         "returned l; fenced l; r admit; s queue"},
+		{"a node that is back has its devices fenced until telemetry speaks",
+	         "ws a R2; node n 2; lease l a 2 @n; lost n; lose l; back n; ask r a 2; unfence l",
+	         "returned l; fenced l; r queue; r admit; unfenced l"},
+		{"a fence ends GPU by GPU",
+	         "ws a R2; node n 2; lease l a 2 @n; lose l; ask r a 1; ask s a 1; unfence l @n:1; unfence l @n:0",
+	         "returned l; fenced l; r queue; s queue; r admit; unfenced l; s admit; unfenced l"},
+		{"what is fenced is lent to nobody",
+	         "ws a R2; ws b R0 M9; node n 2; lease l a 1 @n; lose l; ask r b 2; ask s b 1; unfence l; finish s",
+	         "returned l; fenced l; r queue; s borrow 1; unfenced l; r borrow 2; returned s"},
+		{"nobody is evicted for a device that is fenced",
+	         "ws a R2; ws b R0 M9; node n 2; lease x b 1; lease l a 1; lose l; ask r a 2; unfence l",
+	         "returned l; fenced l; r queue; r reclaim x; order x for r; unfenced l"},
+		{"a hold does not wait for a fence: it is planned again",
+	         "ws a R2; ws b R0 M9; node n1 2; node n2 2; lease x b 2 @n1; lease y b 1 @n2; ask r a 2; lose y",
+	         "r reclaim y; order y for r; r reclaim x; order x for r; dropped r; returned y; fenced y"},
+		{"a hold that finds no other way has none, and gets what is unfenced",
+	         "ws a R2; ws b R0 M9; node n 2; lease x b 2; ask r a 2; lose x; unfence x",
+	         "r reclaim x; order x for r; dropped r; returned x; fenced x; r admit; unfenced x"},
+		{"isolation counts what is fenced",
+	         "tenant t iso=gpu; tenant u iso=gpu; ws a S4 M9; ws b S4 M9 of=u; mig n 7 shared; lease l a 1 mig @n; lose l; "
+	         "ask r b 1 mig; ask s a 1 mig; finish s; unfence l",
+	         "returned l; fenced l; r queue; s admit; returned s; r admit; unfenced l"},
+		{"a GPU that is cut otherwise has nothing fenced",
+	         "ws a R2; node n 1; lease l a 1; lose l; cut n 0 7; ask r a 1 mig",
+	         "returned l; fenced l; unfenced l; r admit"},
+		{"a lost lease on no device is fenced nowhere",
+	         "ws a R2; node n 1; adopt x a 2 @n:0; lose x; ask r a 1; unfence x",
+	         "x admit; refused x place; adopted x; returned x; fenced x; r queue; r admit; unfenced x"},
+		{"only a lease can be lost, and only a fence can end", "ws a R2; node n 1; lose l; unfence l",
+	         "refused l unknown; refused l unknown"},
+	};
+
+	(void)state;
+	QUOTASCRIPT_CHECK(rows);
+}
+
+static void
 enforcement_waits_for_adoption(void **state)
 {
 	static const struct quotascript_row rows[] = {
@@ -305,6 +348,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(holds_and_orders),
 		cmocka_unit_test(adoption),
+		cmocka_unit_test(fences),
 		cmocka_unit_test(enforcement_waits_for_adoption),
 		cmocka_unit_test(back_off_and_exceptions),
 		cmocka_unit_test(a_clock_that_is_set),

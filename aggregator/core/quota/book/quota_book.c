@@ -228,6 +228,43 @@ gpu_event(struct book_step *s, enum quota_event_kind kind, const json_t *v, stru
 	return book_read_device(s->b->names, v, &event.node, &event.gpu, err) && book_step_engine(s, &event, err);
 }
 
+static bool
+release_event(struct book_step *s, enum quota_event_kind kind, const json_t *v, struct err *err)
+{
+	static const char *const fields[] = {"id", "lost", NULL};
+	struct quota_event event = {.kind = kind};
+
+	if (!json_is_object(v))
+		return ids_event(s, kind, v, err);
+	if (!json_only_fields(v, fields, err) || !id_of(json_object_get(v, "id"), &event.id, err))
+		return false;
+	if (!json_is_boolean(json_object_get(v, "lost")))
+		return err_set(err, ERR_INVALID, "lost is true or false");
+	event.lost = json_is_true(json_object_get(v, "lost"));
+	return book_step_engine(s, &event, err);
+}
+
+static bool
+unfence_event(struct book_step *s, enum quota_event_kind kind, const json_t *v, struct err *err)
+{
+	static const char *const fields[] = {"id", "parts", NULL};
+	const json_t *parts = json_object_get(v, "parts");
+	struct quota_event event = {.kind = kind, .part_count = json_array_size(parts)};
+	struct quota_part *at;
+
+	if (!json_is_object(v))
+		return ids_event(s, kind, v, err);
+	if (!json_only_fields(v, fields, err) || !id_of(json_object_get(v, "id"), &event.id, err))
+		return false;
+	if (parts && (event.part_count == 0 || event.part_count > MAX_LIST))
+		return err_set(err, ERR_INVALID, "parts are a list of 1 to %u", MAX_LIST);
+	event.parts = at = quota_keep(&s->m, event.part_count, sizeof(*at));
+	for (size_t i = 0; i < event.part_count; i++)
+		if (!book_read_device(s->b->names, json_array_get(parts, i), &at[i].node, &at[i].gpu, err))
+			return err_prefix(err, "part %zu", i);
+	return book_step_engine(s, &event, err);
+}
+
 /* Its parts are of the lease's own shape. */
 static bool
 confirm_event(struct book_step *s, enum quota_event_kind kind, const json_t *v, struct err *err)
@@ -335,7 +372,7 @@ named_event(struct book_step *s, const char *name, const json_t *v, struct err *
 		{"submit", QUOTA_SUBMIT, NULL, book_submit},
 		{"tick", QUOTA_TICK, tick_event, NULL},
 		{"finish", QUOTA_FINISH, ids_event, NULL},
-		{"release", QUOTA_RELEASE, ids_event, NULL},
+		{"release", QUOTA_RELEASE, release_event, NULL},
 		{"empty", QUOTA_EMPTY, ids_event, NULL},
 		{"drain", QUOTA_DRAIN, ids_event, NULL},
 		{"enforce", QUOTA_ENFORCE, ids_event, NULL},
@@ -356,6 +393,7 @@ named_event(struct book_step *s, const char *name, const json_t *v, struct err *
 		{"renew", QUOTA_RENEW, ids_event, NULL},
 		{"adopt", QUOTA_ADOPT, NULL, book_adopt},
 		{"adoption", QUOTA_ADOPTION, adoption_event, NULL},
+		{"unfence", QUOTA_UNFENCE, unfence_event, NULL},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(events); i++)

@@ -9,6 +9,8 @@
  *   {"submit":[R...]}                                         one batch
  *   {"tick":true}
  *   {"finish":ID} {"release":ID} {"empty":ID} {"drain":ID} {"enforce":ID}    a lease, or a list of them
+ *   {"release":{"id","lost":true}}                            a lease whose node is dead: it returns at once, its devices are fenced
+ *   {"unfence":{"id","parts":[{"node","gpu"}]}}               nothing of that lease is on them any more; without parts, or {"unfence":ID}: anywhere
  *   {"heartbeat":ID or [ID...]}
  *   {"renew":ID}                                              an unconfirmed lease, or a list of them: its confirm time begins anew
  *   {"confirm":{"id","parts":[{"node","gpu":POSITION or UUID,"count"}]}}     without parts, or {"confirm":ID}: where it was planned

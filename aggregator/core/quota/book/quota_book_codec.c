@@ -313,6 +313,10 @@ static const struct book_column switch_columns[] = {
 	I32("workspace", quota_switch, workspace), I32("cluster", quota_switch, cluster),
 	BOOK_CHOICE("enforce", quota_switch, enforce, QUOTA_ENFORCE_OFF),
 };
+static const struct book_column fence_columns[] = {
+	TEXT("id", quota_fence, id), I32("workspace", quota_fence, workspace), I32("node", quota_fence, node), I32("gpu", quota_fence, gpu),
+	I32("shape", quota_fence, shape), I32("count", quota_fence, count), NS("since_ns", quota_fence, since_ns),
+};
 /* clang-format on */
 
 #define ROWS(key, name, type)                                                       \
@@ -335,6 +339,7 @@ static const struct book_rows book_rows_exceptions = ROWS("exceptions", exceptio
 static const struct book_rows book_rows_backoffs = ROWS("backoffs", backoff, quota_backoff);
 static const struct book_rows book_rows_adoptions = ROWS("adoptions", adoption, quota_adoption);
 static const struct book_rows book_rows_switches = ROWS("switches", switch, quota_switch);
+static const struct book_rows book_rows_fences = ROWS("fences", fence, quota_fence);
 static const struct book_rows book_rows_settings = ROWS("settings", setting, quota_settings);
 static const struct book_rows book_rows_nodes = ROWS("nodes", node, node_row);
 static const struct book_rows book_rows_gpus = ROWS("gpus", gpu, gpu_row);
@@ -485,6 +490,8 @@ quota_book_write(const struct quota_book *b, struct buf *out)
 		write_rows(&book_rows_adoptions, saved.world.adoptions, saved.world.adoption_count, out);
 	if (saved.world.switch_count > 0)
 		write_rows(&book_rows_switches, saved.world.switches, saved.world.switch_count, out);
+	if (saved.world.fence_count > 0)
+		write_rows(&book_rows_fences, saved.world.fences, saved.world.fence_count, out);
 	buf_str(out, "}\n");
 	quota_saved_fini(&saved);
 }
@@ -785,13 +792,16 @@ read_rest(struct reader *r, struct err *err)
 	struct quota_backoff *backoffs;
 	struct quota_adoption *adoptions;
 	struct quota_switch *switches;
+	struct quota_fence *fences;
 	const json_t *settings = json_object_get(r->doc, "settings"), *now = json_object_get(r->doc, "now_ns");
 
 	if (!read_rows(r, r->doc, &book_rows_exceptions, &exceptions, &r->world.exception_count, err) ||
 	    !read_rows(r, r->doc, &book_rows_backoffs, &backoffs, &r->world.backoff_count, err) ||
 	    !read_rows(r, r->doc, &book_rows_adoptions, &adoptions, &r->world.adoption_count, err) ||
-	    !read_rows(r, r->doc, &book_rows_switches, &switches, &r->world.switch_count, err))
+	    !read_rows(r, r->doc, &book_rows_switches, &switches, &r->world.switch_count, err) ||
+	    !read_rows(r, r->doc, &book_rows_fences, &fences, &r->world.fence_count, err))
 		return false;
+	r->world.fences = fences;
 	r->world.adoptions = adoptions;
 	r->world.switches = switches;
 	r->world.exceptions = exceptions;

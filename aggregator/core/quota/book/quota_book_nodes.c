@@ -2,7 +2,7 @@
  *
  * A node keeps its position, and so does each GPU on it, found by its UUID; one that was declared and not seen yet is the first of its model
  * that is. A node or GPU that the new inventory lacks stays without devices: leases on it are counted until they end. A node that went to
- * another tenant or cluster takes no lease along: those stay counted, on no device. */
+ * another tenant or cluster takes no lease along: those stay counted, on no device. A fence ends with the devices that it is on. */
 #include <stdio.h>
 #include <string.h>
 
@@ -300,6 +300,36 @@ keep_leases(struct inventory *v, struct quota_world *w)
 	w->leases = leases;
 }
 
+/* Whether the devices of a fence are still there, as its owner's. */
+static bool
+has_devices(const struct inventory *v, const struct quota_fence *f)
+{
+	const struct quota_node *n = &v->nodes[f->node];
+
+	if (moved(v, f->node) || (size_t)f->gpu >= n->gpu_count)
+		return false;
+	for (size_t i = 0; i < n->gpus[f->gpu].slot_count; i++)
+		if (n->gpus[f->gpu].slots[i].shape == f->shape)
+			return n->gpus[f->gpu].slots[i].count > 0;
+	return false;
+}
+
+static void
+keep_fences(struct inventory *v, struct quota_world *w)
+{
+	struct quota_fence *fences = quota_keep(&v->s->m, w->fence_count, sizeof(*fences));
+	size_t count = 0;
+
+	for (size_t i = 0; i < w->fence_count; i++) {
+		if (has_devices(v, &w->fences[i]))
+			fences[count++] = w->fences[i];
+		else
+			book_notice(v->s, QUOTA_UNFENCED, w->fences[i].id, "");
+	}
+	w->fences = fences;
+	w->fence_count = count;
+}
+
 static bool
 read_inventory(struct inventory *v, const json_t *list, struct err *err)
 {
@@ -354,6 +384,7 @@ book_nodes(struct book_step *s, const json_t *list, struct err *err)
 	ok = read_inventory(&v, list, err) && leave_moved(&v, state, &saved, err);
 	if (ok) {
 		keep_leases(&v, &saved.world);
+		keep_fences(&v, &saved.world);
 		saved.world.nodes = v.nodes;
 		saved.world.node_count = names->nodes.count;
 		book_policy_extend(s, names, &saved.world.policy);

@@ -11,7 +11,7 @@
  *                and 7 count
  *     debt       max(0, committed - reserved)         idle       max(0, reserved - committed)
  *     protected  max(0, idle - lend cap): never available to anyone else
- *     free       units of healthy devices neither leased nor held
+ *     free       units of healthy devices neither leased, held nor fenced
  *
  * The rules, in order; every check is recorded with its numbers, also those that pass:
  *  1. valid       known workspace, model, shape and class; count > 0, a multiple of per_node; within the guardrails; its
@@ -38,7 +38,10 @@
  *
  * Adoption: what ran before anybody asked becomes a confirmed lease where it runs. While a scheduler has declared that it adopts, and not yet that
  * this is complete, a workspace whose enforcement is switched on stays as it was in that cluster. What was adopted is no victim for one grace, from
- * its adoption and from such a switch; then it is as any other lease. */
+ * its adoption and from such a switch; then it is as any other lease.
+ *
+ * Fences: work that its scheduler says ended on a dead node counts nowhere from then on, but nobody has seen that its devices are empty. They are
+ * fenced, neither free nor lendable, until telemetry speaks or the devices are gone. No hold waits for a fence. */
 #ifndef TOLLGATE_QUOTA_H
 #define TOLLGATE_QUOTA_H
 
@@ -284,6 +287,13 @@ struct quota_backoff {
 	int64_t last_ns, until_ns;
 };
 
+/* Devices of a lost lease on one GPU. */
+struct quota_fence {
+	const char *id; /* the lease that had them */
+	int32_t workspace, node, gpu, shape, count;
+	int64_t since_ns; /* telemetry of before says nothing */
+};
+
 struct quota_world {
 	int64_t now_ns; /* of the last step */
 	int64_t skipped_ns; /* how far the clock was set forward until then, which is no time that passed. Negative: it was set back */
@@ -302,6 +312,8 @@ struct quota_world {
 	size_t adoption_count;
 	const struct quota_switch *switches; /* by workspace and cluster */
 	size_t switch_count;
+	const struct quota_fence *fences; /* by node, GPU, shape and id */
+	size_t fence_count;
 };
 
 struct quota_state;
@@ -325,12 +337,12 @@ void quota_saved_fini(struct quota_saved *saved);
 enum quota_event_kind {
 	QUOTA_SUBMIT, /* requests: one batch */
 	QUOTA_TICK, /* time has passed: expiry, silence, overdue orders, exceptions, back-offs, aging, head of the queue */
-	QUOTA_FINISH,    /* lease: released and seen empty */
-	QUOTA_RELEASE,   /* lease: the scheduler says it ended; it returns when it is seen empty too */
-	QUOTA_EMPTY,     /* lease: telemetry sees its devices empty; a released or suspect one returns */
-	QUOTA_DRAIN,     /* lease: the order is acknowledged, or the scheduler drains it anyway */
-	QUOTA_ENFORCE,   /* lease: the overdue order is being enforced */
-	QUOTA_CONFIRM,   /* lease: it runs; with parts: where */
+	QUOTA_FINISH,  /* lease: released and seen empty */
+	QUOTA_RELEASE, /* lease: the scheduler says it ended; it returns when it is seen empty too. lost: at once, and its devices are fenced */
+	QUOTA_EMPTY,   /* lease: telemetry sees its devices empty; a released or suspect one returns */
+	QUOTA_DRAIN,   /* lease: the order is acknowledged, or the scheduler drains it anyway */
+	QUOTA_ENFORCE, /* lease: the overdue order is being enforced */
+	QUOTA_CONFIRM, /* lease: it runs; with parts: where */
 	QUOTA_HEARTBEAT, /* lease: it still runs */
 	QUOTA_CANCEL,    /* id: a waiting request */
 	QUOTA_NODE_LOST,
@@ -346,6 +358,7 @@ enum quota_event_kind {
 	QUOTA_RENEW, /* lease: an unconfirmed one may be confirmed for the whole time again; a confirmed one stays as it is */
 	QUOTA_ADOPT, /* adopted: it runs already. No rule stops it, what is too much is counted as excess, and nobody gives way for it */
 	QUOTA_ADOPTION, /* cluster, complete: whether everything that runs there has been adopted */
+	QUOTA_UNFENCE, /* id: a lease that was lost; telemetry sees nothing of it on its devices, with parts: on those of their nodes and GPUs */
 };
 
 struct quota_event {
@@ -364,6 +377,7 @@ struct quota_event {
 	const struct quota_lease *adopted;
 	int32_t cluster;
 	bool complete;
+	bool lost;                    /* of QUOTA_RELEASE: its node is dead */
 	int64_t until_ns, skipped_ns; /* skipped_ns: all of it, since the book began; saying it twice changes nothing */
 };
 
@@ -528,6 +542,8 @@ enum quota_notice_kind {
 	QUOTA_EXCEPTION_ENDED,
 	QUOTA_REFUSED, /* id: not known, or the event is not possible now; for_id is a word why */
 	QUOTA_LEASE_ADOPTED,
+	QUOTA_FENCED,   /* id: a lease that returned as lost; its devices are fenced */
+	QUOTA_UNFENCED, /* its devices, or some of them, are not fenced any more */
 };
 
 struct quota_notice {
@@ -593,9 +609,9 @@ size_t quota_queue_places(const struct quota_state *s, struct quota_place **ret)
 struct quota_pool_figures {
 	int32_t cluster, tenant, model; /* tenant QUOTA_NONE: shared */
 	int64_t declared, live;
-	int64_t leased, held, free; /* leased + held + free = live + excess */
-	int64_t excess;             /* leased or held on lost devices, or beyond them */
-	int64_t reserved;           /* with running exceptions; above declared or live: an alert */
+	int64_t leased, held, fenced, free; /* leased + held + fenced + free = live + excess */
+	int64_t excess;                     /* leased or held on lost devices, or beyond them */
+	int64_t reserved;                   /* with running exceptions; above declared or live: an alert */
 	int64_t debt, idle, protected_units;
 };
 size_t quota_pool_count(const struct quota_state *s);

@@ -235,13 +235,30 @@ group_live(const struct quota_state *s, const struct group *g)
 	return !d->lost && !s->nodes.at[d->node].lost;
 }
 
+/* Live devices that nobody has. */
+static int32_t
+group_left(const struct quota_state *s, const struct group *g)
+{
+	int32_t left = g->total - g->used - g->held;
+
+	return left > 0 && group_live(s, g) ? left : 0;
+}
+
+/* Those of them that are fenced. */
+static int32_t
+group_fenced(const struct quota_state *s, const struct group *g)
+{
+	int32_t left = group_left(s, g);
+
+	return g->fenced < left ? g->fenced : left;
+}
+
 int32_t
 quota_group_free(const struct quota_state *s, int32_t group)
 {
 	const struct group *g = &s->groups.at[group];
-	int32_t left = g->total - g->used - g->held;
 
-	return left > 0 && group_live(s, g) ? left : 0;
+	return group_left(s, g) - group_fenced(s, g);
 }
 
 static void
@@ -279,7 +296,7 @@ quota_group_change(struct quota_state *s, int32_t group, int32_t used, int32_t h
 	struct node_shape *k = &s->node_shapes.at[g->node_shape];
 	struct pool_shape *f = &s->pool_shapes.at[k->pool_shape];
 	struct pool *p = &s->pools.at[f->pool];
-	int32_t before = quota_group_free(s, group), change;
+	int32_t before = quota_group_free(s, group), fenced = group_fenced(s, g), change;
 
 	g->used += used;
 	g->held += held;
@@ -287,6 +304,7 @@ quota_group_change(struct quota_state *s, int32_t group, int32_t used, int32_t h
 	k->free += change;
 	f->free += change;
 	p->free += change * shape->units;
+	p->fenced += (group_fenced(s, g) - fenced) * shape->units;
 	p->leased += used * shape->units;
 	p->held += held * shape->units;
 	quota_group_expect(s, group, used + held, tenant);
@@ -302,16 +320,28 @@ group_add(struct quota_state *s, int32_t group, int32_t sign)
 	struct pool_shape *f = &s->pool_shapes.at[k->pool_shape];
 	struct pool *p = &s->pools.at[f->pool];
 	int32_t free = sign * quota_group_free(s, group), live = group_live(s, g) ? sign * g->total : 0;
+	int32_t fenced = sign * group_fenced(s, g), usable = g->fenced < g->total ? g->total - g->fenced : 0;
 
+	usable = group_live(s, g) ? sign * usable : 0;
 	k->free += free;
 	f->free += free;
 	p->free += free * units;
-	k->live += live;
-	f->live += live;
+	p->fenced += fenced * units;
+	k->live += usable;
+	f->live += usable;
 	p->live += live * units;
 	k->declared += sign * g->total;
 	f->declared += sign * g->total;
 	p->declared += sign * g->total * units;
+}
+
+void
+quota_group_fence(struct quota_state *s, int32_t group, int32_t devices, int32_t tenant)
+{
+	group_add(s, group, -1);
+	s->groups.at[group].fenced += devices;
+	group_add(s, group, 1);
+	quota_group_expect(s, group, devices, tenant);
 }
 
 static void
@@ -362,8 +392,9 @@ quota_pool_at(const struct quota_state *s, size_t i)
 	                                   .live = p->live,
 	                                   .leased = leased,
 	                                   .held = p->held,
+	                                   .fenced = p->fenced,
 	                                   .free = p->free,
-	                                   .excess = leased + p->held + p->free - p->live,
+	                                   .excess = leased + p->held + p->fenced + p->free - p->live,
 	                                   .reserved = p->reserved,
 	                                   .debt = p->debt,
 	                                   .idle = p->idle,

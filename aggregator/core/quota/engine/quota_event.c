@@ -55,6 +55,7 @@ node_event(struct quota_state *s, const struct quota_event *e, struct gather *g)
 		replan_on(s, gpu, 1, g);
 		quota_gpu_slots(s, gpu, e->slots, e->slot_count);
 		quota_reindex(s);
+		quota_unfence_gone(s, gpu, g);
 		break;
 	}
 }
@@ -364,14 +365,16 @@ clock_set(struct quota_state *s, const struct quota_event *e)
 			move(&s->backoffs.at[i].until_ns, INT64_MAX, by_ns);
 		move(&s->backoffs.at[i].last_ns, e->until_ns, by_ns);
 	}
+	for (size_t i = 0; i < s->fences.count; i++)
+		move(&s->fences.at[i].in.since_ns, e->until_ns, by_ns);
 	s->skipped_ns = e->skipped_ns;
 	s->dirty = true;
 }
 
 /* ---- leases ------------------------------------------------------------------------------------------------------------------- */
 
-static void
-replan_those_waiting_for(struct quota_state *s, int32_t lease, struct gather *g)
+void
+quota_replan_those_waiting_for(struct quota_state *s, int32_t lease, struct gather *g)
 {
 	for (size_t i = 0; i < s->waits.count && s->leases.at[lease].promises > 0; i++) {
 		const struct wait *w = &s->waits.at[i];
@@ -404,7 +407,7 @@ move_lease(struct quota_state *s, int32_t lease, const struct quota_event *e, st
 	}
 	if (!ok || sum != l->in.count)
 		return false;
-	replan_those_waiting_for(s, lease, g);
+	quota_replan_those_waiting_for(s, lease, g);
 	for (int32_t p = l->first_part; p != QUOTA_NONE; p = s->parts.at[p].next)
 		*PUSH(from) = (struct spot){.group = s->parts.at[p].group, .count = s->parts.at[p].count};
 	quota_lease_unplace(s, lease);
@@ -446,7 +449,13 @@ lease_event(struct quota_state *s, const struct quota_event *e, struct gather *g
 	}
 	switch (e->kind) {
 	case QUOTA_FINISH: return_lease(s, lease, QUOTA_LEASE_RETURNED, g); return;
-	case QUOTA_RELEASE: l->in.released = true; break;
+	case QUOTA_RELEASE:
+		if (e->lost) {
+			quota_lose(s, lease, g);
+			return;
+		}
+		l->in.released = true;
+		break;
 	case QUOTA_EMPTY: l->in.empty = true; break;
 	case QUOTA_DRAIN:
 		if (l->in.order <= QUOTA_ORDERED)
@@ -482,7 +491,7 @@ event_ok(const struct quota_state *s, const struct quota_event *e, struct err *e
 	bool node = e->kind >= QUOTA_NODE_LOST && e->kind <= QUOTA_LAYOUT;
 	bool gpu = e->kind >= QUOTA_GPU_LOST && e->kind <= QUOTA_LAYOUT;
 	bool id = (e->kind >= QUOTA_FINISH && e->kind <= QUOTA_CANCEL) || e->kind == QUOTA_EXCEPTION_END ||
-	          e->kind == QUOTA_RENEW;
+	          e->kind == QUOTA_RENEW || e->kind == QUOTA_UNFENCE;
 
 	if (id && (!e->id || strnlen(e->id, QUOTA_ID_SIZE) >= QUOTA_ID_SIZE || e->id[0] == '\0'))
 		return err_set(err, ERR_INVALID, "an id of 1 to %d bytes is expected", QUOTA_ID_SIZE - 1);
@@ -541,6 +550,7 @@ apply(struct quota_state *s, const struct quota_event *e, struct quota_state *an
 	case QUOTA_CLOCK: clock_set(s, e); break;
 	case QUOTA_ADOPT: quota_adopt(s, e, g); break;
 	case QUOTA_ADOPTION: quota_adoption(s, e); break;
+	case QUOTA_UNFENCE: quota_unfence(s, e, g); break;
 	default: lease_event(s, e, g); break;
 	}
 }

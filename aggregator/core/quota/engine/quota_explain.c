@@ -368,6 +368,8 @@ quota_notice_name(enum quota_notice_kind k)
 		[QUOTA_EXCEPTION_ENDED] = "exception ended",
 		[QUOTA_REFUSED] = "refused",
 		[QUOTA_LEASE_ADOPTED] = "adopted",
+		[QUOTA_FENCED] = "fenced",
+		[QUOTA_UNFENCED] = "unfenced",
 	};
 
 	return names[k];

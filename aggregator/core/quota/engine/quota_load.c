@@ -507,6 +507,11 @@ load_rest(struct quota_state *s, const struct quota_world *w, struct err *err)
 			return bad(err, "back-off", i, "workspace, cluster or model", in->workspace);
 		*PUSH(s->backoffs) = *in;
 	}
+	for (size_t i = 0; i < w->fence_count; i++) {
+		if (!quota_fence_ok(s, &w->fences[i]))
+			return bad(err, "fence", i, "a field, count", w->fences[i].count);
+		quota_fence_add(s, &w->fences[i]);
+	}
 	for (size_t i = 0; i < s->accounts.count; i++)
 		quota_account_terms(s, (int32_t)i);
 	return load_adoptions(s, w, err);
@@ -557,6 +562,7 @@ quota_free(struct quota_state *s)
 	mem_free(s->backoffs.at);
 	mem_free(s->adoptions.at);
 	mem_free(s->switches.at);
+	mem_free(s->fences.at);
 	mem_free(s->touched.at);
 	hash_fini(&s->lease_ids);
 	hash_fini(&s->wait_ids);

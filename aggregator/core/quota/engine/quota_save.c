@@ -239,6 +239,7 @@ save_rest(const struct quota_state *s, struct quota_memory **m, struct quota_wor
 	struct quota_backoff *backoffs = quota_keep(m, s->backoffs.count, sizeof(*backoffs));
 	struct quota_adoption *adoptions = quota_keep(m, s->adoptions.count, sizeof(*adoptions));
 	struct quota_switch *switches = quota_keep(m, s->switches.count, sizeof(*switches));
+	struct quota_fence *fences = quota_keep(m, s->fences.count, sizeof(*fences));
 
 	for (size_t i = 0; i < s->exceptions.count; i++) {
 		exceptions[i] = s->exceptions.at[i].in;
@@ -258,6 +259,12 @@ save_rest(const struct quota_state *s, struct quota_memory **m, struct quota_wor
 	w->adoption_count = s->adoptions.count;
 	w->switches = switches;
 	w->switch_count = s->switches.count;
+	for (size_t i = 0; i < s->fences.count; i++) {
+		fences[i] = s->fences.at[i].in;
+		fences[i].id = quota_keep_text(m, s->fences.at[i].id);
+	}
+	w->fences = fences;
+	w->fence_count = s->fences.count;
 }
 
 void
@@ -330,6 +337,7 @@ quota_clone(const struct quota_state *s)
 	COPY(c, s, backoffs);
 	COPY(c, s, adoptions);
 	COPY(c, s, switches);
+	COPY(c, s, fences);
 	COPY(c, s, touched);
 	hash_copy(&c->lease_ids, &s->lease_ids);
 	hash_copy(&c->wait_ids, &s->wait_ids);

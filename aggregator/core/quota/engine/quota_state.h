@@ -37,7 +37,7 @@ struct tenancy {
 struct group {
 	int32_t gpu, shape, node_shape;
 	int32_t next; /* of the same GPU */
-	int32_t total, used, held;
+	int32_t total, used, held, fenced;
 };
 
 struct gpu {
@@ -56,7 +56,7 @@ struct node {
 
 struct node_shape {
 	int32_t node, pool_shape;
-	int32_t free, live, declared; /* devices */
+	int32_t free, live, declared; /* devices; live: and not fenced */
 };
 
 struct pool_shape {
@@ -70,9 +70,9 @@ struct pool_shape {
 struct pool {
 	int32_t cluster, tenant, model;
 	int32_t first_pool_shape, pool_shape_count;
-	int64_t declared, live, leased, held, free; /* units */
-	int64_t unplaced;                           /* units of leases that are nowhere */
-	int64_t strict;                             /* devices taken by tenants that share a GPU or node with nobody */
+	int64_t declared, live, leased, held, fenced, free; /* units; fenced: of those that would be free */
+	int64_t unplaced;                                   /* units of leases that are nowhere */
+	int64_t strict; /* devices taken by tenants that share a GPU or node with nobody */
 	int64_t reserved, debt, idle, protected_units;
 	int64_t protected_empty; /* if nobody leased anything */
 	int32_t first_account;
@@ -192,6 +192,12 @@ struct exception {
 	bool running;
 };
 
+struct fence {
+	char id[QUOTA_ID_SIZE];
+	struct quota_fence in; /* its id is not used */
+	int32_t group;
+};
+
 #define ARRAY_OF(type)             \
 	struct {                   \
 		struct type *at;   \
@@ -235,6 +241,7 @@ struct quota_state {
 	ARRAY_OF(quota_backoff) backoffs;
 	ARRAY_OF(quota_adoption) adoptions; /* by cluster */
 	ARRAY_OF(quota_switch) switches;    /* by workspace and cluster */
+	ARRAY_OF(fence) fences;             /* by node, GPU, shape and id */
 	ARRAY_OF(place_of_lease) touched;   /* leases whose order changed in this step */
 	struct hash lease_ids, wait_ids;
 	int32_t first_cluster_cap;
@@ -249,6 +256,8 @@ struct quota_state {
 int32_t quota_group_free(const struct quota_state *s, int32_t group);
 /* Devices of a group that a tenant uses or holds, more or fewer. The only way to change them. */
 void quota_group_change(struct quota_state *s, int32_t group, int32_t used, int32_t held, int32_t tenant);
+/* Devices of a group that a tenant's lost work may still have, more or fewer. */
+void quota_group_fence(struct quota_state *s, int32_t group, int32_t devices, int32_t tenant);
 /* Devices of a group that a tenant has, or will have when a lease has returned: no tenant is placed beside it that isolation forbids. */
 void quota_group_expect(struct quota_state *s, int32_t group, int32_t devices, int32_t tenant);
 void quota_gpu_health(struct quota_state *s, int32_t gpu, bool lost);
@@ -452,6 +461,22 @@ void quota_switches_under(const struct quota_state *s, const struct quota_policy
 bool quota_is_spared(const struct quota_state *s, const struct lease *l);
 /* Until when; meaningful where it was adopted. */
 int64_t quota_spared_until(const struct quota_state *s, const struct lease *l);
+
+/* ---- quota_fence.c: devices of work that was lost ------------------------------------------------------------------------------ */
+
+MUST_CHECK bool quota_fence_ok(const struct quota_state *s, const struct quota_fence *in);
+/* A fence in its place of the list. */
+void quota_fence_add(struct quota_state *s, const struct quota_fence *in);
+/* The lease ends, and its devices are fenced. */
+void quota_lose(struct quota_state *s, int32_t lease, struct gather *g);
+void quota_unfence(struct quota_state *s, const struct quota_event *e, struct gather *g);
+/* Ends the fences of a GPU on devices that it has not any more. */
+void quota_unfence_gone(struct quota_state *s, int32_t gpu, struct gather *g);
+
+/* ---- quota_event.c ------------------------------------------------------------------------------------------------------------- */
+
+/* Requests whose hold waits for the lease lose it and are planned again. */
+void quota_replan_those_waiting_for(struct quota_state *s, int32_t lease, struct gather *g);
 
 /* ---- quota_decide.c: one request --------------------------------------------------------------------------------------------------------- */
 

@@ -16,6 +16,8 @@
  *  4. heartbeat   a lease that is seen gets a heartbeat before a third of the silence has passed
  *  5. empty       a lease that was released or is suspect and is not seen, while every node that it might be on reports, is empty. A silent node
  *                 proves nothing: its leases stay counted
+ *                 A fenced GPU is unfenced when its node speaks likewise, and shows nobody on it who is without a lease and of the lost lease's
+ *                 workspace or of nobody's. Else the work goes on: the fence stays, and rule 8 reports it
  *  6. idle        a lease whose holders are all measured, and were not active for longer than its workspace's idle_timeout, is warned, and drained
  *                 when one grace period more has passed without a change. A holder that cannot be measured counts as active
  *  7. due         a tick, when the clock alone changes something; budgets, when the ledger has newer figures than the book

@@ -305,6 +305,74 @@ loop_match(struct loop *l)
 #define TEXT_BYTES QUOTA_EVENT_MAX_BYTES
 #define LOOK_AGAIN_NS (10 * NS_PER_S) /* while somebody waits: aging, back-offs, the head of the queue */
 
+/* ---- 5: fences ----------------------------------------------------------------------------------------------------------- */
+
+/* Whether the node reports the GPU, all of its holders, and was heard since. */
+static bool
+gpu_speaks(const struct loop *l, int32_t node, int32_t gpu, int64_t since_ns)
+{
+	int32_t at = l->seen_of[node];
+	const struct quota_seen_node *n = at == QUOTA_NONE ? NULL : &l->in->nodes[at];
+	const char *uuid = quota_book_gpu_uuid(l->b, node, gpu);
+
+	if (!n || n->silent || n->partial || n->heard_ns <= since_ns)
+		return false;
+	for (size_t g = 0; g < n->gpu_count; g++)
+		if (n->gpus[g].known && strcmp(n->gpus[g].uuid, uuid) == 0)
+			return true;
+	return false;
+}
+
+static bool
+is_over(const struct loop *l, const struct quota_fence *f)
+{
+	if (!gpu_speaks(l, f->node, f->gpu, f->since_ns))
+		return false;
+	for (size_t i = 0; i < l->device_count; i++) {
+		const struct loop_device *d = &l->devices[i];
+
+		if (d->book_node == f->node && d->gpu == f->gpu && d->lease == QUOTA_NONE &&
+		    (d->workspace == QUOTA_NONE || d->workspace == f->workspace) &&
+		    (d->shape == QUOTA_NONE || d->shape == f->shape))
+			return false;
+	}
+	return true;
+}
+
+/* One event for each lost lease, before leases are confirmed where its work was. */
+static void
+emit_unfenced(struct loop *l, struct buf *out)
+{
+	const struct quota_world *w = l->w;
+	bool *told = quota_keep(&l->m, w->fence_count, sizeof(*told));
+
+	for (size_t i = 0; i < w->fence_count; i++) {
+		bool any = false;
+
+		for (size_t k = i; k < w->fence_count; k++) {
+			const struct quota_fence *f = &w->fences[k];
+
+			if (told[k] || strcmp(f->id, w->fences[i].id) != 0 || !is_over(l, f))
+				continue;
+			told[k] = true;
+			if (!any) {
+				buf_clear(out);
+				buf_str(out, "{\"unfence\":{\"id\":");
+				json_write_string(f->id, out);
+				buf_str(out, ",\"parts\":[");
+			}
+			buf_str(out, any ? ",{\"node\":" : "{\"node\":");
+			json_write_string(quota_book_node_name(l->b, f->node), out);
+			buf_printf(out, ",\"gpu\":%" PRId32 "}", f->gpu);
+			any = true;
+		}
+		if (!any)
+			continue;
+		buf_str(out, "]}}");
+		loop_event(l, "telemetry", out);
+	}
+}
+
 /* ---- 3: confirmed, with the devices ---------------------------------------------------------------------------------------- */
 
 /* Devices of other leases on a GPU, to know whether they are free for this one. */
@@ -424,19 +492,9 @@ emit_confirmed(struct loop *l, struct buf *out)
 static bool
 would_be_seen(const struct loop *l, const struct quota_lease *had, int64_t since_ns)
 {
-	for (size_t i = 0; i < had->part_count; i++) {
-		int32_t at = l->seen_of[had->parts[i].node];
-		const struct quota_seen_node *n = at == QUOTA_NONE ? NULL : &l->in->nodes[at];
-		const char *uuid = quota_book_gpu_uuid(l->b, had->parts[i].node, had->parts[i].gpu);
-		bool known = false;
-
-		if (!n || n->silent || n->partial || n->heard_ns <= since_ns)
+	for (size_t i = 0; i < had->part_count; i++)
+		if (!gpu_speaks(l, had->parts[i].node, had->parts[i].gpu, since_ns))
 			return false;
-		for (size_t g = 0; g < n->gpu_count && !known; g++)
-			known = n->gpus[g].known && strcmp(n->gpus[g].uuid, uuid) == 0;
-		if (!known)
-			return false;
-	}
 	for (size_t i = 0; had->part_count == 0 && i < l->in->node_count; i++) {
 		const struct quota_seen_node *n = &l->in->nodes[i];
 
@@ -644,6 +702,7 @@ loop_leases(struct loop *l)
 	in_place(buf) struct buf text = {0};
 
 	buf_init(&text, TEXT_BYTES);
+	emit_unfenced(l, &text);
 	emit_confirmed(l, &text);
 	emit_all(l, "heartbeat", needs_heartbeat, &text);
 	emit_all(l, "empty", is_empty, &text);
