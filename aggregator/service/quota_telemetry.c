@@ -112,6 +112,7 @@ read_policy(struct quota_loop_memory *m, struct db *db, const struct quota_obser
             int64_t at_ns, struct err *err)
 {
 	uint64_t pools = pools_of(seen);
+	in_place(quota_policy_rows) struct quota_policy_rows rows = {0};
 	in_place(buf) struct buf text = {.max = POLICY_BYTES};
 	int64_t version;
 
@@ -122,7 +123,7 @@ read_policy(struct quota_loop_memory *m, struct db *db, const struct quota_obser
 	    now_ns / QUARTER_NS == m->policy_read_ns / QUARTER_NS && now_ns >= m->policy_read_ns &&
 	    now_ns - m->policy_read_ns < POLICY_AGAIN_NS)
 		return true;
-	if (!store_quota_policy(db, at_ns, &m->settings, &text, err))
+	if (!store_quota_policy(db, at_ns, &rows, err) || !policy_to_quota(&rows.policy, &m->settings, &text, err))
 		return false;
 	buf_clear(&m->policy);
 	buf_add(&m->policy, buf_text(&text), text.len);

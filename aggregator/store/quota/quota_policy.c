@@ -1,10 +1,8 @@
-/* aggregator/store/quota/quota_policy.c - the policy in force, as the quota book reads it: from the tables of the policy, by names.
- *
- * Amounts that a policy gives for every model, and limits that hold in every pool, become one share for each pool that the workspace may
- * use: those of its tenant's nodes, and the shared ones. */
+/* aggregator/store/quota/quota_policy.c - the policy in force at a time, and the inventory that it is for: rows of the policy's tables as the structs of
+ * core/policy/policy_to_quota.h, which makes the event of the quota book from them. */
 #include <string.h>
 
-#include "aggregator/core/quota/engine/quantity.h"
+#include "aggregator/core/quota/engine/quota_memory.h"
 #include "aggregator/store/policy/price_books.h"
 #include "aggregator/store/quota/quota_store.h"
 #include "common/conf/json.h"
@@ -23,17 +21,6 @@ enum list {
 	BUDGETS,
 	LISTS
 };
-
-struct policy_rows {
-	PGresult *at[LISTS];
-};
-
-static void
-policy_rows_fini(struct policy_rows *r)
-{
-	for (size_t i = 0; i < LISTS; i++)
-		PQclear(r->at[i]);
-}
 
 /* $1: the time. GPUs of nodes: counted on them or declared, and not retired. */
 #define WITH_INVENTORY                                                                                                                    \
@@ -111,420 +98,210 @@ static const struct db_stmt statements[LISTS] = {
                  "AND (b.workspace_id IS NULL OR w.id IS NOT NULL) ORDER BY t.name COLLATE \"C\", 2"},
 };
 
-/* ---- JSON ------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows as structs ----------------------------------------------------------------------------------------------------------- */
 
-static void
-text(struct buf *out, const char *key, const char *value)
-{
-	buf_printf(out, "\"%s\":", key);
-	json_write_string(value, out);
-}
-
-/* NULL: no limit. */
-static void
-limit(struct buf *out, const char *key, const PGresult *r, int row, int col)
-{
-	if (!res_null(r, row, col))
-		buf_printf(out, ",\"%s\":%" PRId64, key, res_i64(r, row, col));
-}
-
-static void
-names(struct buf *out, const char *key, const PGresult *r)
-{
-	buf_printf(out, ",\"%s\":[", key);
-	for (int i = 0; i < PQntuples(r); i++) {
-		if (i > 0)
-			buf_char(out, ',');
-		json_write_string(res_text(r, i, 0), out);
-	}
-	buf_char(out, ']');
-}
-
-static void
-write_settings(const struct quota_settings *s, struct buf *out)
-{
-	buf_printf(out,
-	           "{\"policy\":{\"settings\":{\"burst\":%" PRId64 ",\"grace_ns\":%" PRId64 ",\"aging_ns\":%" PRId64
-	           ",\"head_wait_ns\":%" PRId64 ",\"backoff_ns\":%" PRId64 ",\"backoff_forget_ns\":%" PRId64
-	           ",\"confirm_ns\":%" PRId64 ",\"silence_ns\":%" PRId64 "}",
-	           s->burst, s->grace_ns, s->aging_ns, s->head_wait_ns, s->backoff_ns, s->backoff_forget_ns,
-	           s->confirm_ns, s->silence_ns);
-}
-
-static void
-write_people(const struct policy_rows *p, struct buf *out)
-{
-	const PGresult *r = p->at[SHAPES];
-
-	buf_str(out, ",\"shapes\":[");
-	for (int i = 0; i < PQntuples(r); i++) {
-		buf_str(out, i > 0 ? ",{" : "{");
-		text(out, "model", res_text(r, i, 0));
-		buf_char(out, ',');
-		text(out, "profile", res_text(r, i, 1));
-		buf_printf(out, ",\"units\":%" PRId64 "}", res_i64(r, i, 2));
-	}
-	r = p->at[CLASSES];
-	buf_str(out, "],\"classes\":[");
-	for (int i = 0; i < PQntuples(r); i++) {
-		buf_str(out, i > 0 ? ",{" : "{");
-		text(out, "name", res_text(r, i, 0));
-		buf_printf(out, ",\"value\":%" PRId64 ",\"preemptible\":%s}", res_i64(r, i, 1),
-		           res_bool(r, i, 2) ? "true" : "false");
-	}
-	r = p->at[TENANTS];
-	buf_str(out, "],\"tenants\":[");
-	for (int i = 0; i < PQntuples(r); i++) {
-		buf_str(out, i > 0 ? ",{" : "{");
-		text(out, "name", res_text(r, i, 0));
-		buf_char(out, ',');
-		text(out, "isolation", res_text(r, i, 1));
-		if (!res_null(r, i, 2))
-			buf_printf(out, ",\"classes\":%s", res_text(r, i, 2));
-		limit(out, "cpu_millis", r, i, 3);
-		limit(out, "memory_bytes", r, i, 4);
-		limit(out, "storage_bytes", r, i, 5);
-		buf_char(out, '}');
-	}
-	r = p->at[WORKSPACES];
-	buf_str(out, "],\"workspaces\":[");
-	for (int i = 0; i < PQntuples(r); i++) {
-		buf_str(out, i > 0 ? ",{" : "{");
-		text(out, "path", res_text(r, i, 0));
-		buf_char(out, ',');
-		text(out, "home", res_text(r, i, 2));
-		buf_char(out, ',');
-		text(out, "reclaim", res_text(r, i, 3));
-		buf_printf(out, ",\"preempt_own\":%s,", res_bool(r, i, 4) ? "true" : "false");
-		text(out, "enforce", res_text(r, i, 5));
-		buf_printf(out, ",\"weight\":%" PRId64, res_i64(r, i, 6));
-		limit(out, "cpu_millis", r, i, 7);
-		limit(out, "memory_bytes", r, i, 8);
-		limit(out, "storage_bytes", r, i, 9);
-		buf_char(out, '}');
-	}
-	buf_char(out, ']');
-}
-
-/* ---- limits ------------------------------------------------------------------------------------------------------------------ */
-
-/* Rows of one owner: its name, kind, model ('' comes last), profile, instances, units. */
-struct stretch {
-	const PGresult *r;
-	int first, end;
+struct policy_memory {
+	PGresult *at[LISTS]; /* texts point into them */
+	struct price_books books;
+	struct quota_memory *lists;
 };
 
-static struct stretch
-rows_of(const PGresult *r, const char *owner, int *next)
+void
+quota_policy_rows_fini(struct quota_policy_rows *rows)
 {
-	struct stretch s = {.r = r};
+	struct policy_memory *m = rows->memory;
 
-	while (*next < PQntuples(r) && strcmp(res_text(r, *next, 0), owner) < 0)
-		++*next;
-	s.first = *next;
-	while (*next < PQntuples(r) && strcmp(res_text(r, *next, 0), owner) == 0)
-		++*next;
-	s.end = *next;
-	return s;
-}
-
-/* The amount of a kind for a model, as a member; false: none is given. A profile that the model does not have is no amount of it. */
-static bool
-write_amount(const struct stretch *s, const char *kind, const char *model, const char *key, struct buf *out)
-{
-	for (int i = s->first; i < s->end; i++) {
-		const char *of = res_text(s->r, i, 2), *profile = res_text(s->r, i, 3);
-		int64_t units;
-
-		if (strcmp(res_text(s->r, i, 1), kind) != 0 || !quantity_model_fits(of, model))
-			continue;
-		if (!res_null(s->r, i, 5)) {
-			buf_printf(out, ",\"%s\":%" PRId64, key, res_i64(s->r, i, 5));
-		} else if (profile[0] == '\0') {
-			buf_printf(out, ",\"%s\":null", key);
-		} else {
-			if (!quantity_profile_units(model, profile, &units, NULL))
-				return false;
-			buf_printf(out, ",\"%s\":%" PRId64, key, units * res_i64(s->r, i, 4));
-		}
-		return true;
+	if (m) {
+		for (size_t i = 0; i < LISTS; i++)
+			PQclear(m->at[i]);
+		price_books_fini(&m->books);
+		quota_memory_free(m->lists);
 	}
-	return false;
+	mem_free(m);
+	*rows = (struct quota_policy_rows){0};
 }
 
-struct share_writer {
-	struct buf *out;
-	bool any;
-};
-
-static void
-write_share(struct share_writer *w, const char *path, const char *cluster, const char *model, bool shared,
-            const struct stretch *limits, const PGresult *reserved, int row)
+/* Room for as many elements as a list has rows. */
+static void *
+room(struct policy_memory *m, enum list list, size_t size, size_t *ret_count)
 {
-	in_place(buf) struct buf amounts = {0};
-	bool any = row >= 0;
-
-	buf_init(&amounts, 4096);
-	any = write_amount(limits, "limit", model, "limit_units", &amounts) || any;
-	any = write_amount(limits, "borrow", model, "borrow_units", &amounts) || any;
-	any = write_amount(limits, "lend", model, "lend_units", &amounts) || any;
-	if (!any)
-		return;
-	buf_str(w->out, w->any ? ",{" : "{");
-	w->any = true;
-	text(w->out, "workspace", path);
-	buf_char(w->out, ',');
-	text(w->out, "cluster", cluster);
-	buf_char(w->out, ',');
-	text(w->out, "model", model);
-	buf_printf(w->out, ",\"shared\":%s", shared ? "true" : "false");
-	if (row >= 0)
-		buf_printf(w->out, ",\"reserved_units\":%" PRId64, res_i64(reserved, row, 4));
-	if (row >= 0 && res_text(reserved, row, 5)[0] != '\0') {
-		buf_char(w->out, ',');
-		text(w->out, "reserved_profile", res_text(reserved, row, 5));
-	}
-	buf_printf(w->out, "%s}", buf_text(&amounts));
+	*ret_count = (size_t)PQntuples(m->at[list]);
+	return quota_keep(&m->lists, *ret_count, size);
 }
 
-static int
-find_reserved(const struct stretch *s, const char *cluster, const char *model, bool shared)
+static const char **
+read_names(struct policy_memory *m, enum list list, size_t *ret_count)
 {
-	for (int i = s->first; i < s->end; i++)
-		if (strcmp(res_text(s->r, i, 1), cluster) == 0 && strcmp(res_text(s->r, i, 2), model) == 0 &&
-		    res_bool(s->r, i, 3) == shared)
-			return i;
-	return -1;
+	const char **names = room(m, list, sizeof(*names), ret_count);
+
+	for (size_t i = 0; i < *ret_count; i++)
+		names[i] = res_text(m->at[list], (int)i, 0);
+	return names;
 }
 
-static bool
-is_pool(const PGresult *pools, const char *cluster, const char *tenant, const char *model)
-{
-	for (int i = 0; i < PQntuples(pools); i++)
-		if (strcmp(res_text(pools, i, 0), cluster) == 0 && strcmp(res_text(pools, i, 1), tenant) == 0 &&
-		    strcmp(res_text(pools, i, 2), model) == 0)
-			return true;
-	return false;
-}
-
-/* A limit that names its model holds in the pools of the workspace's home that have nothing too, as a scenario reads it. */
-static void
-write_empty_pools(struct share_writer *w, const struct policy_rows *p, int row, const struct stretch *limits,
-                  const struct stretch *reserved)
-{
-	const PGresult *workspaces = p->at[WORKSPACES], *models = p->at[MODELS];
-	const char *path = res_text(workspaces, row, 0), *tenant = res_text(workspaces, row, 1);
-	const char *home = res_text(workspaces, row, 2);
-
-	for (int i = 0; i < PQntuples(models); i++) {
-		const char *model = res_text(models, i, 0);
-		bool named = false;
-
-		for (int k = limits->first; k < limits->end && !named; k++)
-			named = res_text(limits->r, k, 2)[0] != '\0' &&
-			        quantity_model_fits(res_text(limits->r, k, 2), model);
-		for (int shared = 0; shared < 2 && named; shared++)
-			if (!is_pool(p->at[POOLS], home, shared ? "" : tenant, model) &&
-			    find_reserved(reserved, home, model, shared) < 0)
-				write_share(w, path, home, model, shared, limits, NULL, -1);
-	}
-}
-
-static void
-write_shares(const struct policy_rows *p, struct buf *out)
-{
-	const PGresult *workspaces = p->at[WORKSPACES], *pools = p->at[POOLS];
-	struct share_writer w = {.out = out};
-	int next_limit = 0, next_reserved = 0;
-
-	buf_str(out, ",\"shares\":[");
-	for (int i = 0; i < PQntuples(workspaces); i++) {
-		const char *path = res_text(workspaces, i, 0), *tenant = res_text(workspaces, i, 1);
-		struct stretch limits = rows_of(p->at[LIMITS], path, &next_limit);
-		struct stretch reserved = rows_of(p->at[RESERVATIONS], path, &next_reserved);
-
-		for (int k = 0; k < PQntuples(pools); k++) {
-			const char *cluster = res_text(pools, k, 0), *of = res_text(pools, k, 1);
-			const char *model = res_text(pools, k, 2);
-			bool shared = of[0] == '\0';
-
-			if (shared || strcmp(of, tenant) == 0)
-				write_share(&w, path, cluster, model, shared, &limits, reserved.r,
-				            find_reserved(&reserved, cluster, model, shared));
-		}
-		/* A reservation in a pool that has nothing is still one. */
-		for (int k = reserved.first; k < reserved.end; k++) {
-			bool shared = res_bool(reserved.r, k, 3);
-
-			if (!is_pool(pools, res_text(reserved.r, k, 1), shared ? "" : tenant,
-			             res_text(reserved.r, k, 2)))
-				write_share(&w, path, res_text(reserved.r, k, 1), res_text(reserved.r, k, 2), shared,
-				            &limits, reserved.r, k);
-		}
-		write_empty_pools(&w, p, i, &limits, &reserved);
-	}
-	buf_char(out, ']');
-}
-
-static void
-write_caps(const struct policy_rows *p, struct buf *out)
-{
-	const PGresult *tenants = p->at[TENANTS], *clusters = p->at[CLUSTERS], *models = p->at[MODELS];
-	in_place(buf) struct buf amounts = {0};
-	bool first = true;
-	int next = 0;
-
-	buf_init(&amounts, 4096);
-	buf_str(out, ",\"caps\":[");
-	for (int i = 0; i < PQntuples(tenants); i++) {
-		struct stretch s = rows_of(p->at[MAXIMA], res_text(tenants, i, 0), &next);
-
-		for (int c = 0; s.first < s.end && c < PQntuples(clusters); c++)
-			for (int m = 0; m < PQntuples(models); m++) {
-				const char *model = res_text(models, m, 0);
-
-				buf_clear(&amounts);
-				(void)write_amount(&s, "maximum", model, "maximum_units", &amounts);
-				(void)write_amount(&s, "default_limit", model, "default_limit_units", &amounts);
-				if (amounts.len == 0)
-					continue;
-				buf_str(out, first ? "{" : ",{");
-				first = false;
-				text(out, "tenant", res_text(tenants, i, 0));
-				buf_char(out, ',');
-				text(out, "cluster", res_text(clusters, c, 0));
-				buf_char(out, ',');
-				text(out, "model", model);
-				buf_printf(out, "%s}", buf_text(&amounts));
-			}
-	}
-	buf_char(out, ']');
-}
-
-/* ---- budgets and prices -------------------------------------------------------------------------------------------------------- */
-
-static void
-write_budgets(const PGresult *r, struct buf *out)
-{
-	buf_str(out, ",\"budgets\":[");
-	for (int i = 0; i < PQntuples(r); i++) {
-		buf_str(out, i > 0 ? ",{" : "{");
-		text(out, "tenant", res_text(r, i, 0));
-		if (res_text(r, i, 1)[0] != '\0') {
-			buf_char(out, ',');
-			text(out, "workspace", res_text(r, i, 1));
-		}
-		buf_printf(out, ",\"kind\":\"%s\",\"hard\":%s,\"amount\":%" PRId64 "}", res_text(r, i, 3),
-		           res_bool(r, i, 2) ? "true" : "false", res_i64(r, i, 4));
-	}
-	buf_char(out, ']');
-}
-
-/* The price on demand per hour of a whole GPU (profile "") or an instance of `units`, as it will be billed; rounded up to a millionth. */
+/* -1 for NULL: no limit, or not known. */
 static int64_t
-hour_micros(const struct rating_book *book, const char *tenant, const char *model, const char *profile, int64_t units)
+amount(const PGresult *r, int row, int col)
 {
-	const struct usage_day day = {.kind = CHARGE_USAGE,
-	                              .cluster = "",
-	                              .tenant = tenant,
-	                              .cost_center = "",
-	                              .workspace = "",
-	                              .gpu_model = model,
-	                              .mig_profile = profile,
-	                              .sharing_mode = profile[0] ? "mig" : "exclusive",
-	                              .klass = "on-demand",
-	                              .instance_units = units};
-	const struct rating_price price = rating_price_of(book, &day);
-	const int64_t of = price.own.per_instance ? units : UNITS_PER_GPU; /* units that the price is for */
-	const int128 each = (int128)RATIO_ONE * 1000 * of;
-
-	if (price.item == NULL)
-		return 0;
-	return (int64_t)((price.own_price * (RATIO_ONE - price.discount_ratio) * units + each - 1) / each);
+	return res_null(r, row, col) ? -1 : res_i64(r, row, col);
 }
 
-static bool
-is_named_before(const struct rating_book *book, size_t item)
+static struct policy_resources
+read_resources(const PGresult *r, int row, int col)
 {
-	for (size_t i = 0; i < item; i++)
-		if (book->items[i].mig_profile != NULL &&
-		    strcmp(book->items[i].mig_profile, book->items[item].mig_profile) == 0)
-			return true;
-	return false;
+	return (struct policy_resources){.cpu_millis = amount(r, row, col),
+	                                 .memory_bytes = amount(r, row, col + 1),
+	                                 .storage_bytes = amount(r, row, col + 2)};
 }
 
-/* Of the whole GPU, and of each profile that the book has a price for: any other costs its share of the GPU. */
 static void
-write_model_prices(const struct rating_book *book, const char *tenant, const char *model, bool *any, struct buf *out)
+read_inventory(struct policy_memory *m, struct in_force_policy *p)
 {
-	for (size_t i = 0; i <= book->item_count; i++) {
-		const char *profile = i == 0 ? "" : book->items[i - 1].mig_profile;
-		int64_t units = UNITS_PER_GPU;
+	const PGresult *r = m->at[POOLS];
 
-		if (profile == NULL ||
-		    (i > 0 && (is_named_before(book, i - 1) || !quantity_profile_units(model, profile, &units, NULL))))
-			continue;
-		buf_str(out, *any ? ",{" : "{");
-		*any = true;
-		text(out, "tenant", tenant);
-		buf_char(out, ',');
-		text(out, "model", model);
-		if (profile[0] != '\0') {
-			buf_char(out, ',');
-			text(out, "profile", profile);
-		}
-		buf_printf(out, ",\"hour_micros\":%" PRId64 "}", hour_micros(book, tenant, model, profile, units));
-	}
+	p->clusters = read_names(m, CLUSTERS, &p->cluster_count);
+	p->models = read_names(m, MODELS, &p->model_count);
+	p->pools = room(m, POOLS, sizeof(*p->pools), &p->pool_count);
+	for (int i = 0; i < PQntuples(r); i++)
+		p->pools[i] = (struct in_force_pool){res_text(r, i, 0), res_text(r, i, 1), res_text(r, i, 2)};
+	r = m->at[SHAPES];
+	p->shapes = room(m, SHAPES, sizeof(*p->shapes), &p->shape_count);
+	for (int i = 0; i < PQntuples(r); i++)
+		p->shapes[i] = (struct in_force_shape){res_text(r, i, 0), res_text(r, i, 1), res_i64(r, i, 2)};
+	r = m->at[CLASSES];
+	p->classes = room(m, CLASSES, sizeof(*p->classes), &p->class_count);
+	for (int i = 0; i < PQntuples(r); i++)
+		p->classes[i] = (struct in_force_class){res_text(r, i, 0), res_i64(r, i, 1), res_bool(r, i, 2)};
 }
 
-/* Only where a budget of the same currency is held against them. */
+/* The names of an array of the server, which it writes as JSON. */
 static bool
-write_prices(struct db *db, const struct policy_rows *p, int64_t now_ns, struct buf *out, struct err *err)
+read_class_names(struct policy_memory *m, const PGresult *r, int row, int col, struct in_force_tenant *t,
+                 struct err *err)
 {
-	const PGresult *budgets = p->at[BUDGETS], *models = p->at[MODELS];
-	in_place(price_books) struct price_books books = {0};
-	const char *last = "";
-	bool any = false;
+	owned(json) json_t *list = NULL;
+	const char **names;
 
-	buf_str(out, ",\"prices\":[");
-	if (PQntuples(budgets) > 0 && !price_books_at(db, now_ns, &books, err))
-		return false;
-	for (int i = 0; i < PQntuples(budgets) && books.count > 0; i++) {
-		const char *tenant = res_text(budgets, i, 0);
-
-		if (res_null(budgets, i, 5) || strcmp(books.books[0].currency, res_text(budgets, i, 5)) != 0 ||
-		    strcmp(last, tenant) == 0)
-			continue;
-		last = tenant;
-		for (int m = 0; m < PQntuples(models); m++)
-			write_model_prices(&books.books[0], tenant, res_text(models, m, 0), &any, out);
-	}
-	buf_char(out, ']');
+	if (res_null(r, row, col))
+		return true;
+	if (!json_parse("priority classes", res_text(r, row, col), strlen(res_text(r, row, col)), &list, err))
+		return err_prefix(err, "tenant %s", t->name);
+	t->class_count = json_array_size(list);
+	t->classes = names = quota_keep(&m->lists, t->class_count, sizeof(*names));
+	for (size_t i = 0; i < t->class_count; i++)
+		names[i] = quota_keep_text(&m->lists, json_string_value(json_array_get(list, i)));
 	return true;
 }
 
-bool
-store_quota_policy(struct db *db, int64_t now_ns, const struct quota_settings *settings, struct buf *out,
-                   struct err *err)
+static bool
+read_tenants(struct policy_memory *m, struct in_force_policy *p, struct err *err)
 {
-	in_place(policy_rows) struct policy_rows rows = {0};
+	const PGresult *r = m->at[TENANTS];
+
+	p->tenants = room(m, TENANTS, sizeof(*p->tenants), &p->tenant_count);
+	for (int i = 0; i < PQntuples(r); i++) {
+		p->tenants[i] = (struct in_force_tenant){.name = res_text(r, i, 0),
+		                                         .isolation = res_text(r, i, 1),
+		                                         .limits = read_resources(r, i, 3)};
+		if (!read_class_names(m, r, i, 2, &p->tenants[i], err))
+			return false;
+	}
+	return true;
+}
+
+static void
+read_workspaces(struct policy_memory *m, struct in_force_policy *p)
+{
+	const PGresult *r = m->at[WORKSPACES];
+
+	p->workspaces = room(m, WORKSPACES, sizeof(*p->workspaces), &p->workspace_count);
+	for (int i = 0; i < PQntuples(r); i++)
+		p->workspaces[i] = (struct in_force_workspace){.path = res_text(r, i, 0),
+		                                               .tenant = res_text(r, i, 1),
+		                                               .home = res_text(r, i, 2),
+		                                               .reclaim = res_text(r, i, 3),
+		                                               .preempt_own = res_bool(r, i, 4),
+		                                               .enforce = res_text(r, i, 5),
+		                                               .weight = res_i64(r, i, 6),
+		                                               .limits = read_resources(r, i, 7)};
+	r = m->at[RESERVATIONS];
+	p->reservations = room(m, RESERVATIONS, sizeof(*p->reservations), &p->reservation_count);
+	for (int i = 0; i < PQntuples(r); i++)
+		p->reservations[i] = (struct in_force_reservation){.workspace = res_text(r, i, 0),
+		                                                   .cluster = res_text(r, i, 1),
+		                                                   .model = res_text(r, i, 2),
+		                                                   .shared = res_bool(r, i, 3),
+		                                                   .units = res_i64(r, i, 4),
+		                                                   .profile = res_text(r, i, 5)};
+}
+
+static struct in_force_amount *
+read_amounts(struct policy_memory *m, enum list list, size_t *ret_count)
+{
+	static const char *const kinds[] = {[IN_FORCE_LIMIT] = "limit",
+	                                    [IN_FORCE_BORROW] = "borrow",
+	                                    [IN_FORCE_LEND] = "lend",
+	                                    [IN_FORCE_MAXIMUM] = "maximum",
+	                                    [IN_FORCE_DEFAULT_LIMIT] = "default_limit"};
+	struct in_force_amount *amounts = room(m, list, sizeof(*amounts), ret_count);
+	const PGresult *r = m->at[list];
+
+	for (int i = 0; i < PQntuples(r); i++) {
+		size_t kind = 0;
+
+		while (kind + 1 < ARRAY_LEN(kinds) && strcmp(kinds[kind], res_text(r, i, 1)) != 0)
+			kind++;
+		amounts[i] = (struct in_force_amount){.owner = res_text(r, i, 0),
+		                                      .kind = (enum in_force_kind)kind,
+		                                      .model = res_text(r, i, 2),
+		                                      .profile = res_text(r, i, 3),
+		                                      .instances = res_i64(r, i, 4),
+		                                      .units = amount(r, i, 5)};
+	}
+	return amounts;
+}
+
+static void
+read_budgets(struct policy_memory *m, struct in_force_policy *p)
+{
+	const PGresult *r = m->at[BUDGETS];
+
+	p->budgets = room(m, BUDGETS, sizeof(*p->budgets), &p->budget_count);
+	for (int i = 0; i < PQntuples(r); i++)
+		p->budgets[i] = (struct in_force_budget){.tenant = res_text(r, i, 0),
+		                                         .workspace = res_text(r, i, 1),
+		                                         .hard = res_bool(r, i, 2),
+		                                         .kind = res_text(r, i, 3),
+		                                         .amount = res_i64(r, i, 4),
+		                                         .currency = res_text(r, i, 5)};
+}
+
+bool
+store_quota_policy(struct db *db, int64_t now_ns, struct quota_policy_rows *ret, struct err *err)
+{
+	in_place(quota_policy_rows) struct quota_policy_rows rows = {0};
+	struct policy_memory *m = rows.memory = mem_alloc(sizeof(*m));
+	struct in_force_policy *p = &rows.policy;
 	struct db_args when = {0};
 
 	arg_time(&when, now_ns);
 	for (size_t i = 0; i < LISTS; i++)
-		if (!db_run(db, &statements[i], &when, &rows.at[i], err))
+		if (!db_run(db, &statements[i], &when, &m->at[i], err))
 			return false;
-	write_settings(settings, out);
-	names(out, "clusters", rows.at[CLUSTERS]);
-	names(out, "models", rows.at[MODELS]);
-	write_people(&rows, out);
-	write_shares(&rows, out);
-	write_caps(&rows, out);
-	write_budgets(rows.at[BUDGETS], out);
-	if (!write_prices(db, &rows, now_ns, out, err))
+	read_inventory(m, p);
+	if (!read_tenants(m, p, err))
 		return false;
-	buf_str(out, "}}");
-	return buf_ok(out, "the policy", err);
+	read_workspaces(m, p);
+	p->limits = read_amounts(m, LIMITS, &p->limit_count);
+	p->maxima = read_amounts(m, MAXIMA, &p->maximum_count);
+	read_budgets(m, p);
+	/* without a budget no price is asked for */
+	if (p->budget_count > 0 && !price_books_at(db, now_ns, &m->books, err))
+		return false;
+	p->prices = m->books.count > 0 ? &m->books.books[0] : NULL;
+	*ret = rows;
+	rows.memory = NULL;
+	return true;
 }
 
 bool

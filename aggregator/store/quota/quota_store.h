@@ -2,6 +2,7 @@
 #ifndef TOLLGATE_QUOTA_STORE_H
 #define TOLLGATE_QUOTA_STORE_H
 
+#include "aggregator/core/policy/policy_to_quota.h"
 #include "aggregator/core/quota/loop/quota_loop.h"
 #include "aggregator/store/store.h"
 
@@ -21,10 +22,13 @@ DEFINE_OWNED(quota_live_kept, struct quota_live_kept)
 MUST_CHECK bool store_quota_observe(struct db *db, int64_t now_ns, int64_t at_ns, struct quota_live_kept *kept,
                                     struct quota_live *ret, struct err *err);
 
-/* {"policy":{...}}: the policy in force at a time, with these settings, as the quota book reads it. The text of a policy is
- * the same as long as it says the same. */
-MUST_CHECK bool store_quota_policy(struct db *db, int64_t now_ns, const struct quota_settings *settings,
-                                   struct buf *out, struct err *err);
+/* The policy in force at a time, for policy_to_quota(). in_place(quota_policy_rows) struct quota_policy_rows rows = {0}; */
+struct quota_policy_rows {
+	struct in_force_policy policy;
+	void *memory;
+};
+void quota_policy_rows_fini(struct quota_policy_rows *rows);
+MUST_CHECK bool store_quota_policy(struct db *db, int64_t now_ns, struct quota_policy_rows *ret, struct err *err);
 
 /* The model that a name stands for (core/quota/engine/quantity.h) among those that the policy in force at a time knows. */
 MUST_CHECK bool store_quota_model(struct db *db, int64_t now_ns, const char *name, char ret[QUOTA_NAME_SIZE],

@@ -657,12 +657,14 @@ quota_look(struct db *db, const struct args *a, struct buf *out, struct err *err
 	owned(quota_outcome) struct quota_outcome *outcome = NULL;
 	owned(quota_live_kept) struct quota_live_kept *kept = quota_live_kept_new();
 	in_place(quota_live) struct quota_live live = {0};
+	in_place(quota_policy_rows) struct quota_policy_rows rows = {0};
 	struct quota_loop_out found;
 	in_place(buf) struct buf policy;
 	int64_t now_ns = option_i64(a, "--now", 0);
 
 	buf_init(&policy, OUT_MAX);
-	if (!store_quota_policy(db, now_ns, &settings, &policy, err) || !quota_book_open("{}", 2, &book, err) ||
+	if (!store_quota_policy(db, now_ns, &rows, err) || !policy_to_quota(&rows.policy, &settings, &policy, err) ||
+	    !quota_book_open("{}", 2, &book, err) ||
 	    !quota_book_step(book, now_ns, buf_text(&policy), policy.len, &outcome, err) ||
 	    !store_quota_observe(db, now_ns, now_ns, kept, &live, err))
 		return false;
