@@ -358,7 +358,9 @@ start_sampler(struct daemon *d, struct err *err)
 	                            .dcgm_pod_uid = o->compat_pod_uid,
 	                            .dcgm = d->dcgm,
 	                            .clock = time_boot_ns,
-	                            .identity = {.proc_root = o->proc_root, .pods_root = o->pods_root}};
+	                            .identity = {.proc_root = o->proc_root,
+	                                         .pods_root = o->pods_root,
+	                                         .slurm_pod_namespaces = o->slurm_pod_namespaces}};
 
 	struct alloc_options a = {.kubelet = {.socket_path = o->kubelet_socket,
 	                                      .pods_root = o->pods_root,

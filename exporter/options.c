@@ -159,6 +159,11 @@ static const struct conf_option options[] = {
          .min = 0,
          .max = UINT32_MAX,
          .help = "user that may own the files in slurm-map-dir and hpc-job-mapping-dir, besides root"},
+	{.name = "slurm-pod-namespaces",
+         .type = CONF_STRING,
+         .offset = FIELD(slurm_pod_namespaces),
+         .preset = "slurm",
+         .help = "namespaces whose pods run slurmd (Slinky), with commas between: processes in Slurm's cgroups below such a pod are the job's, and the devices of its container slurmd are Slurm's to allocate. No tenant may create pods there; - for none"},
 	{.name = "hpc-job-mapping-dir",
          .type = CONF_PATH,
          .offset = FIELD(hpc_job_mapping_dir),
@@ -392,6 +397,17 @@ check_labels(const struct exporter_options *o, struct err *err)
 	return true;
 }
 
+static bool
+check_slurm(const struct exporter_options *o, struct err *err)
+{
+	const char *list = o->slurm_pod_namespaces;
+
+	if (list[strspn(list, "abcdefghijklmnopqrstuvwxyz0123456789-,")] != '\0')
+		return err_set(err, ERR_INVALID,
+		               "slurm-pod-namespaces: '%s' are not names of namespaces with commas between", list);
+	return true;
+}
+
 bool
 exporter_options_check(struct exporter_options *o, struct err *err)
 {
@@ -400,7 +416,8 @@ exporter_options_check(struct exporter_options *o, struct err *err)
 
 	if (!set_node(o, err))
 		return false;
-	if (!httpd_tls_files_check(&tls, err) || !check_web_config(o, err) || !check_labels(o, err))
+	if (!httpd_tls_files_check(&tls, err) || !check_web_config(o, err) || !check_labels(o, err) ||
+	    !check_slurm(o, err))
 		return false;
 	if (o->source == SOURCE_NVML && (o->dcgm_host || o->dcgm_library))
 		return err_set(err, ERR_INVALID, "%s: DCGM is not used with source nvml",

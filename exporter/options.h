@@ -37,6 +37,7 @@ struct exporter_options {
 	char *cgroup_root;
 	char *slurm_map_dir;
 	int64_t slurm_map_uid;
+	char *slurm_pod_namespaces;
 	char *hpc_job_mapping_dir; /* NULL: none */
 	char *aggregator_url;      /* NULL: batches stay in the spool */
 	char *token_file;

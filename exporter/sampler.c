@@ -194,13 +194,14 @@ identify(struct sampler *s, const struct gpu_reading *r, struct tick_process *to
 			continue;
 		if (s->alloc)
 			found.holder = alloc_holder(s->alloc, found.holder, r, p->gi, p->ci);
-		to[n++] = (struct tick_process){.holder = found.holder,
-		                                .pid = p->pid,
-		                                .start_boot_ns = found.start_boot_ns,
-		                                .gi = p->gi,
-		                                .ci = p->ci,
-		                                .memory_bytes = p->memory_bytes,
-		                                .sm_ppm = p->sm_ppm};
+		to[n] = (struct tick_process){.holder = found.holder,
+		                              .pid = p->pid,
+		                              .start_boot_ns = found.start_boot_ns,
+		                              .gi = p->gi,
+		                              .ci = p->ci,
+		                              .memory_bytes = p->memory_bytes,
+		                              .sm_ppm = p->sm_ppm};
+		memcpy(to[n++].slurm_sluid, found.slurm_sluid, sizeof(found.slurm_sluid));
 	}
 	return n;
 }

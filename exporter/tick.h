@@ -4,6 +4,7 @@
 #ifndef TOLLGATE_TICK_H
 #define TOLLGATE_TICK_H
 
+#include "common/base/text.h"
 #include "common/wire/wire.h"
 #include "exporter/source/gpu_source.h"
 
@@ -12,6 +13,7 @@
 struct tick_process {
 	const struct wire_holder
 		*holder; /* equal content is the same holder; NULL: an ended process whose holder is not known */
+	char slurm_sluid[SLUID_CHARS + 1]; /* that its cgroup has in place of its job's number; empty: none */
 	uint32_t pid;
 	int64_t start_boot_ns; /* with the PID: which process */
 	int64_t end_boot_ns;   /* of an ended process */

@@ -215,3 +215,14 @@ text_ends(const char *s, const char *end)
 
 	return n >= m && memcmp(s + n - m, end, m) == 0;
 }
+
+bool
+text_is_sluid(const char *s, size_t n)
+{
+	if (n != SLUID_CHARS || s[0] != 's')
+		return false;
+	for (size_t i = 1; i < n; i++)
+		if (!s[i] || !strchr("0123456789ABCDEFGHJKMNPQRSTVWXYZ", s[i]))
+			return false;
+	return true;
+}

@@ -31,6 +31,10 @@ int compare_texts(const char *const *a, const char *const *b, size_t n);
 bool text_to_i64(const char *s, int64_t *ret);
 bool text_ends(const char *s, const char *end);
 
+/* A SLUID as Slurm prints it, the name of one run of a job: the letter s and 13 of Crockford's base-32 digits, in upper case. */
+#define SLUID_CHARS 14
+bool text_is_sluid(const char *s, size_t n);
+
 /* The word of the NULL-ended list that is nearest to `word`, for "did you mean"; NULL when none is close.
  * Case, '-' and '_' do not count as differences. */
 const char *text_nearest(const char *word, const char *const *known);

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/base/text.h"
 
 #define KNOWN_MAX 4096u /* remembered matches of holders to allocations */
+#define SLURMD "slurmd" /* the container of a pod that is a node of Slurm (Slinky) */
 
 /* ---- names of devices ---- */
 
@@ -247,8 +249,11 @@ add_pod(void *arg, const struct podres_grant *g)
 	struct wire_holder pod = {
 		.kind = WIRE_POD, .ns = g->ns, .pod = g->pod, .pod_uid = g->uid, .container = g->container, .uid = -1};
 	owned(mem) char *labels = mem_strdup(g->uid[0] ? identity_labels(a->identity, g->uid) : "");
-	struct device_name device = device_name_parse(g->device);
+	struct device_name device;
 
+	if (strcmp(g->container, SLURMD) == 0 && identity_runs_slurm(a->identity, g->ns))
+		return; /* rule 6 */
+	device = device_name_parse(g->device);
 	pod.labels = labels;
 	if (g->replica >= 0)
 		device.replica = g->replica;
@@ -371,6 +376,7 @@ alloc_refresh(struct alloc *a, const struct gpu_snapshot *snap, int64_t boot_ns,
 	}
 	if (slurm) {
 		forget_grants(a, false);
+		identity_set_jobs(a->identity, a->slurm.jobs, a->slurm.job_count);
 		add_jobs(a);
 		add_hpc_jobs(a);
 	}
@@ -389,6 +395,14 @@ alloc_list(const struct alloc *a, const struct tick_allocation **ret)
 
 /* ---- holders of processes ---- */
 
+/* Rule 4: no job is named, or only by its SLUID. */
+static bool
+is_known_by_user(const struct wire_holder *process)
+{
+	return process->kind == WIRE_HOST_USER ||
+	       (process->kind == WIRE_SLURM_JOB && text_is_sluid(process->slurm_job, strlen(process->slurm_job)));
+}
+
 /* Rules 3 and 4, but for the device. */
 static bool
 may_be(const struct wire_holder *process, const struct wire_holder *holder)
@@ -398,7 +412,7 @@ may_be(const struct wire_holder *process, const struct wire_holder *holder)
 		       strcmp(holder->ns, process->ns) == 0;
 	if (holder->kind != WIRE_SLURM_JOB)
 		return false;
-	if (process->kind == WIRE_SLURM_JOB)
+	if (!is_known_by_user(process))
 		return strcmp(holder->slurm_job, process->slurm_job) == 0;
 	return holder->uid >= 0 && holder->uid == process->uid;
 }
@@ -413,7 +427,7 @@ find_known(const struct alloc *a, const struct wire_holder *process)
 
 		if (!may_be(process, holder) || holder == k.holder)
 			continue;
-		if (process->kind == WIRE_HOST_USER || k.match != MATCH_NONE)
+		if (is_known_by_user(process) || k.match != MATCH_NONE)
 			return (struct known){.match = MATCH_BY_DEVICE};
 		k = (struct known){.match = MATCH_ONE, .holder = holder};
 	}
@@ -473,6 +487,7 @@ alloc_stats(struct alloc *a, int64_t boot_ns, struct alloc_stats *ret)
 {
 	*ret = (struct alloc_stats){.kubelet_age_ns = ABSENT,
 	                            .unresolved = a->unresolved,
+	                            .unmapped_processes = identity_unmapped(a->identity),
 	                            .refused_files = a->slurm.refused,
 	                            .refused = a->slurm.trouble};
 	ret->kubelet.answered_boot_ns = ABSENT;

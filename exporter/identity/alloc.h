@@ -7,9 +7,10 @@
  *     by the job alone
  *  3. a process of a pod or a job that has allocations has the holder of the allocation of its device, else that of
  *     its only container. So a workload is one holder, whether it is known by its allocation or by its processes
- *  4. a process outside any job belongs to a job whose user it has and whose device it uses: Slurm without
- *     cgroups, a login to the node of one's own job
- *  5. nothing else is inferred: a process on a device that is allocated to others keeps its holder, and holds nothing there (meter.h) */
+ *  4. a process outside any job, or in one that is known by its SLUID alone (identity.h), belongs to a job whose user it has and
+ *     whose device it uses: Slurm without cgroups, a login to the node of one's own job, a file without sluid=
+ *  5. nothing else is inferred: a process on a device that is allocated to others keeps its holder, and holds nothing there (meter.h)
+ *  6. the devices of a container "slurmd" in a namespace whose pods run Slurm are Slurm's to allocate, not the pod's own */
 #ifndef TOLLGATE_ALLOC_H
 #define TOLLGATE_ALLOC_H
 
@@ -68,6 +69,7 @@ struct alloc_stats {
 	int64_t kubelet_age_ns;          /* of the last answer; ABSENT: the kubelet never answered */
 	size_t from_kubelet, from_slurm; /* devices and replicas allocated */
 	size_t unresolved;               /* of these: by a name that no GPU here has */
+	size_t unmapped_processes;       /* of jobs known by their SLUID alone */
 	size_t refused_files;
 	struct err refused; /* the first of them; kind ERR_NONE: none */
 };

@@ -64,6 +64,19 @@ take_text(struct word w, const char *allowed, char *out, size_t size)
 	return true;
 }
 
+bool
+cgroup_names_job(const struct cgroup_owner *o)
+{
+	return o->slurm_job[0] || o->slurm_sluid[0];
+}
+
+void
+cgroup_forget_job(struct cgroup_owner *o)
+{
+	memset(o->slurm_job, 0, sizeof(o->slurm_job));
+	memset(o->slurm_sluid, 0, sizeof(o->slurm_sluid));
+}
+
 /* A pod's UID as cgroups have it: the systemd driver writes '_' for '-', static pods have a hash without dashes. */
 static bool
 take_pod_uid(struct word w, struct cgroup_owner *o)
@@ -108,9 +121,19 @@ take_session(struct word w, struct cgroup_owner *o)
 		o->session_uid = uid;
 }
 
+/* Rule 9. */
+static void
+take_job(struct word w, struct cgroup_owner *o)
+{
+	if (begins(w, "job_"))
+		(void)take_text(without_first(w, strlen("job_")), "0123456789", o->slurm_job, sizeof(o->slurm_job));
+	else if (text_is_sluid(w.at, w.len))
+		memcpy(o->slurm_sluid, w.at, w.len);
+}
+
 /* ---- the walk ---- */
 
-enum place { AT_SYSTEM, IN_KUBEPODS, IN_POD, IN_SLURM, IN_SESSION, AT_END };
+enum place { AT_SYSTEM, IN_KUBEPODS, IN_POD, IN_CONTAINER, IN_SLURM, IN_SESSION, AT_END };
 
 struct walk {
 	struct cgroup_owner owner;
@@ -209,15 +232,20 @@ step(struct walk *k, struct word w)
 			k->place = AT_END;
 		break;
 	case IN_POD:
-		(void)take_container(w, k->owner.container_id, sizeof(k->owner.container_id));
-		k->place = AT_END;
+		k->place =
+			take_container(w, k->owner.container_id, sizeof(k->owner.container_id)) ? IN_CONTAINER : AT_END;
+		break;
+	case IN_CONTAINER:
+		/* CRI-O with crun starts a container in a folder "container" below its own */
+		if (is_slurm(w))
+			k->place = IN_SLURM;
+		else if (!ends(w, ".slice") && !is(w, "container"))
+			k->place = AT_END;
 		break;
 	case IN_SLURM:
 		if (begins(w, "uid_"))
 			break;
-		if (begins(w, "job_"))
-			(void)take_text(without_first(w, strlen("job_")), "0123456789", k->owner.slurm_job,
-			                sizeof(k->owner.slurm_job));
+		take_job(w, &k->owner);
 		k->place = AT_END;
 		break;
 	case IN_SESSION:
@@ -258,23 +286,24 @@ static int
 rank(const struct cgroup_owner *o)
 {
 	if (o->pod_uid[0])
-		return 3;
-	return o->slurm_job[0] ? 2 : o->session_uid >= 0;
+		return 3 + cgroup_names_job(o);
+	return cgroup_names_job(o) ? 2 : o->session_uid >= 0;
 }
 
-static int
-depth(const struct cgroup_owner *o)
+static bool
+same_owner(const struct cgroup_owner *a, const struct cgroup_owner *b)
 {
-	return rank(o) + (o->container_id[0] != '\0');
+	return strcmp(a->pod_uid, b->pod_uid) == 0 && strcmp(a->container_id, b->container_id) == 0 &&
+	       strcmp(a->slurm_job, b->slurm_job) == 0 && strcmp(a->slurm_sluid, b->slurm_sluid) == 0 &&
+	       a->session_uid == b->session_uid;
 }
 
-/* Gives the end of the folder that is the owner's own; NULL: nobody is named. */
+/* Gives the end of the first folder that names all of `wanted` (may be NULL); NULL: none does. */
 static const char *
-parse_path(struct word path, struct cgroup_owner *ret)
+parse_path(struct word path, const struct cgroup_owner *wanted, struct cgroup_owner *ret)
 {
 	struct walk k = {.owner = {.session_uid = -1}};
 	const char *own = NULL;
-	int known = 0;
 
 	while (path.len > 0 && k.place != AT_END) {
 		struct word component = next_word(&path, '/');
@@ -286,10 +315,8 @@ parse_path(struct word path, struct cgroup_owner *ret)
 			(void)next_word(&component, ':');
 		}
 		step(&k, component);
-		if (depth(&k.owner) > known) {
-			known = depth(&k.owner);
+		if (wanted && !own && same_owner(&k.owner, wanted))
 			own = end;
-		}
 	}
 	*ret = k.owner;
 	return own;
@@ -304,11 +331,11 @@ cgroup_owner_parse(const struct cgroup_base *base, const char *text, size_t len,
 	while (rest.len > 0) {
 		struct cgroup_owner o;
 
-		(void)parse_path(below_base(path_of(next_word(&rest, '\n')), base), &o);
+		(void)parse_path(below_base(path_of(next_word(&rest, '\n')), base), NULL, &o);
 		if (rank(&o) > rank(ret))
 			*ret = o;
 	}
-	return ret->pod_uid[0] || ret->slurm_job[0];
+	return ret->pod_uid[0] || cgroup_names_job(ret);
 }
 
 static bool
@@ -326,13 +353,6 @@ has_controller(struct word line, const char *controller)
 	return false;
 }
 
-static bool
-same_owner(const struct cgroup_owner *a, const struct cgroup_owner *b)
-{
-	return strcmp(a->pod_uid, b->pod_uid) == 0 && strcmp(a->container_id, b->container_id) == 0 &&
-	       strcmp(a->slurm_job, b->slurm_job) == 0 && a->session_uid == b->session_uid;
-}
-
 bool
 cgroup_own_folder(const struct cgroup_base *base, const char *text, size_t len, const struct cgroup_owner *owner,
                   const char *controller, char *ret, size_t size)
@@ -346,8 +366,10 @@ cgroup_own_folder(const struct cgroup_base *base, const char *text, size_t len, 
 
 		if (!has_controller(line, controller))
 			continue;
-		end = parse_path(below_base(path, base), &o);
-		if (!end || !same_owner(&o, owner) || (size_t)(end - path.at) >= size ||
+		end = parse_path(below_base(path, base), owner, &o);
+		if (!cgroup_names_job(owner) && o.pod_uid[0])
+			cgroup_forget_job(&o);
+		if (!end || rank(owner) == 0 || !same_owner(&o, owner) || (size_t)(end - path.at) >= size ||
 		    memchr(path.at, '\0', (size_t)(end - path.at)))
 			return false;
 		memcpy(ret, path.at, (size_t)(end - path.at));

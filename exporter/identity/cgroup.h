@@ -10,18 +10,27 @@
  *     below it are read from there
  *  7. ".." at the beginning (seen from another cgroup namespace) stands for folders above this exporter, which no workload
  *     made; so the rest of the path may begin in the middle of rule 2 or 3
- *  8. of several hierarchies (v1) a pod comes before a job, a job before a session */
+ *  8. of several hierarchies (v1) a pod comes before a job, a job before a session
+ *  9. a job's folder has its number (job_4711) or, from Slurm 26.05 on, its SLUID (sEKNKTV3WPV500); which job that is, the path does
+ *     not tell
+ * 10. slurmd may run inside a pod: Slurm's folders are then below the container, as in rule 3. Any pod that may write to its own cgroup can
+ *     make them, so pod and job are both reported, and the caller decides whether it believes the pod (cgroup_forget_job if not) */
 #ifndef TOLLGATE_CGROUP_H
 #define TOLLGATE_CGROUP_H
 
-#include "common/base/base.h"
+#include "common/base/text.h"
 
 struct cgroup_owner {
 	char pod_uid[64];
 	char container_id[80];
 	char slurm_job[32];
-	int64_t session_uid; /* of the login session; -1: none */
+	char slurm_sluid[SLUID_CHARS + 1]; /* of a job whose number the path does not have */
+	int64_t session_uid;               /* of the login session; -1: none */
 };
+
+bool cgroup_names_job(const struct cgroup_owner *o);
+/* Rule 10: the pod alone. */
+void cgroup_forget_job(struct cgroup_owner *o);
 
 /* Rule 6: the path of the container that this exporter's node is, without a slash at its end; empty: the host. */
 struct cgroup_base {
@@ -35,8 +44,8 @@ void cgroup_base_parse(const char *text, size_t len, struct cgroup_base *ret);
 bool cgroup_owner_parse(const struct cgroup_base *base, const char *text, size_t len, struct cgroup_owner *ret);
 
 /* The folder that is the owner's own in the hierarchy of a controller ("" for v2), without a slash at its beginning: the container,
- * or the pod where none is named, the job, the user's slice; never a folder below it. False: it has none there, or its path is longer
- * than `size`. */
+ * or the pod where none is named, the job, the user's slice; never a folder below it. An owner whose job was forgotten (rule 10) has its
+ * container. False: it has none there, or its path is longer than `size`. */
 bool cgroup_own_folder(const struct cgroup_base *base, const char *text, size_t len, const struct cgroup_owner *owner,
                        const char *controller, char *ret, size_t size);
 

@@ -39,10 +39,18 @@ struct pid_entry {
 	uint64_t start_ticks;
 	int held; /* see proc_hold(); -1: none */
 	bool ended;
+	char slurm_sluid[SLUID_CHARS + 1];
+	bool unmapped; /* no file names its SLUID */
 	struct holder_entry *holder;
 	uint64_t asked;    /* the sweep in which it was last asked for */
 	uint64_t retry_at; /* the sweep in which its unknown names are looked up again; 0: all are known */
 	uint64_t retry_wait;
+};
+
+/* The number of the job with a SLUID. */
+struct job_name {
+	char sluid[SLUID_CHARS + 1];
+	char *job; /* NULL: two files name this SLUID, so neither is believed */
 };
 
 /* A process that is no longer asked for. Its use of the holder is kept. */
@@ -58,6 +66,9 @@ struct identity {
 	struct cgroup_base base;
 	struct pod_folders pods;
 	uint64_t pods_read; /* in this sweep */
+	char *slurm_pod_namespaces;
+	struct job_name *jobs; /* ordered by SLUID */
+	size_t job_count;
 	struct user_names *users;
 	struct podlabels_list labels;
 	uint64_t labels_version;
@@ -219,6 +230,7 @@ identity_new(const struct identity_options *o)
 
 	proc_init(&id->proc, o->proc_root);
 	pod_folders_init(&id->pods, o->pods_root);
+	id->slurm_pod_namespaces = mem_strdup(o->slurm_pod_namespaces ? o->slurm_pod_namespaces : "");
 	id->users = user_names_new(&o->users);
 	id->ended = mem_array(ENDED_MAX, sizeof(*id->ended));
 	id->sweep = 1;
@@ -226,6 +238,16 @@ identity_new(const struct identity_options *o)
 	if (proc_read(&id->proc, "self", "cgroup", &len, NULL))
 		cgroup_base_parse(id->proc.text, len, &id->base);
 	return id;
+}
+
+static void
+forget_jobs(struct identity *id)
+{
+	for (size_t i = 0; i < id->job_count; i++)
+		mem_free(id->jobs[i].job);
+	mem_free(id->jobs);
+	id->jobs = NULL;
+	id->job_count = 0;
 }
 
 void
@@ -240,6 +262,8 @@ identity_free(struct identity *id)
 	user_names_free(id->users);
 	pod_folders_fini(&id->pods);
 	podlabels_list_fini(&id->labels);
+	forget_jobs(id);
+	mem_free(id->slurm_pod_namespaces);
 	proc_fini(&id->proc);
 	hash_fini(&id->by_pid);
 	mem_free(id->pids);
@@ -288,6 +312,24 @@ pod_holder(struct identity *id, struct cgroup_owner *o, bool *ret_known)
 	return holders_get(&id->holders, &h);
 }
 
+static int
+by_sluid(const void *a, const void *b)
+{
+	return strcmp(((const struct job_name *)a)->sluid, ((const struct job_name *)b)->sluid);
+}
+
+/* NULL: the number is not known. */
+static const char *
+job_of_sluid(const struct identity *id, const char *sluid)
+{
+	struct job_name wanted = {0};
+	const struct job_name *found;
+
+	memcpy(wanted.sluid, sluid, sizeof(wanted.sluid));
+	found = id->jobs ? bsearch(&wanted, id->jobs, id->job_count, sizeof(*id->jobs), by_sluid) : NULL;
+	return found ? found->job : NULL;
+}
+
 /* A job or a host user. The number is the identity; the name joins it when it is known. */
 static struct holder_entry *
 user_holder(struct identity *id, struct cgroup_owner *o, int64_t uid, bool *ret_known)
@@ -304,10 +346,41 @@ user_holder(struct identity *id, struct cgroup_owner *o, int64_t uid, bool *ret_
 	return holders_get(&id->holders, &h);
 }
 
+/* Rule 10 of cgroup.h: a job inside a pod is believed if the kubelet's own record says that the pod is one of Slurm's. */
+static void
+choose_pod_or_job(struct identity *id, struct cgroup_owner *o)
+{
+	const struct pod_folder *folder;
+
+	if (!o->pod_uid[0] || !cgroup_names_job(o))
+		return;
+	folder = find_pod_folder(id, o->pod_uid);
+	if (folder && identity_runs_slurm(id, folder->ns))
+		o->pod_uid[0] = o->container_id[0] = '\0';
+	else
+		cgroup_forget_job(o);
+}
+
+/* The number of a job whose cgroup has its SLUID: from the job's file, or as it was known before that was removed. Without either the SLUID
+ * is in its place. */
+static void
+number_job(const struct identity *id, struct pid_entry *e, struct cgroup_owner *o)
+{
+	const char *job = job_of_sluid(id, o->slurm_sluid);
+
+	if (!job && e->holder && !e->unmapped && strcmp(e->slurm_sluid, o->slurm_sluid) == 0)
+		job = e->holder->wire.slurm_job;
+	memcpy(e->slurm_sluid, o->slurm_sluid, sizeof(e->slurm_sluid));
+	e->unmapped = o->slurm_sluid[0] && !job;
+	if (o->slurm_sluid[0])
+		snprintf(o->slurm_job, sizeof(o->slurm_job), "%s", job ? job : o->slurm_sluid);
+}
+
 static bool
-resolve(struct identity *id, uint32_t pid, struct holder_entry **ret, bool *ret_known, struct err *err)
+resolve(struct identity *id, struct pid_entry *e, struct holder_entry **ret, bool *ret_known, struct err *err)
 {
 	struct cgroup_owner owner = {.session_uid = -1};
+	uint32_t pid = e->pid;
 	struct err unread;
 	int64_t uid;
 	size_t len;
@@ -317,6 +390,8 @@ resolve(struct identity *id, uint32_t pid, struct holder_entry **ret, bool *ret_
 		(void)cgroup_owner_parse(&id->base, id->proc.text, len, &owner);
 	else if (unread.kind == ERR_MISSING)
 		return err_set(err, unread.kind, "%s", unread.text);
+	choose_pod_or_job(id, &owner);
+	number_job(id, e, &owner);
 	if (owner.pod_uid[0]) {
 		*ret = pod_holder(id, &owner, ret_known);
 		return true;
@@ -402,7 +477,7 @@ look_up(struct identity *id, struct pid_entry *e, struct err *err)
 		e->held = proc_hold(&id->proc, e->pid);
 		id->held_count += e->held >= 0;
 	}
-	if (!proc_start(&id->proc, e->pid, &e->start_ticks, err) || !resolve(id, e->pid, &holder, &known, err))
+	if (!proc_start(&id->proc, e->pid, &e->start_ticks, err) || !resolve(id, e, &holder, &known, err))
 		return false;
 	/* if the process that is held still runs, the files just read are its own */
 	if (e->held >= 0 && proc_ended(&id->proc, e->held))
@@ -463,6 +538,7 @@ identity_of(struct identity *id, uint32_t pid, struct process_identity *ret, str
 		}
 	}
 	*ret = (struct process_identity){.start_boot_ns = boot_ns_of(id, e->start_ticks), .holder = &e->holder->wire};
+	memcpy(ret->slurm_sluid, e->slurm_sluid, sizeof(ret->slurm_sluid));
 	return true;
 }
 
@@ -507,6 +583,62 @@ identity_sweep(struct identity *id)
 		holders_sweep(&id->holders);
 	id->sweep++;
 	id->patience_ns = IDENTITY_PATIENCE_NS;
+}
+
+/* ---- jobs of Slurm ---- */
+
+void
+identity_set_jobs(struct identity *id, const struct slurm_job *jobs, size_t count)
+{
+	size_t kept = 0;
+
+	forget_jobs(id);
+	id->jobs = count ? mem_array(count, sizeof(*id->jobs)) : NULL;
+	for (size_t i = 0; i < count; i++)
+		if (jobs[i].sluid[0]) {
+			struct job_name *name = &id->jobs[id->job_count++];
+
+			*name = (struct job_name){.job = mem_strdup(jobs[i].job)};
+			memcpy(name->sluid, jobs[i].sluid, sizeof(name->sluid));
+		}
+	if (id->job_count > 0)
+		qsort(id->jobs, id->job_count, sizeof(*id->jobs), by_sluid);
+	for (size_t i = 0; i < id->job_count; i++) {
+		if (kept > 0 && by_sluid(&id->jobs[kept - 1], &id->jobs[i]) == 0) {
+			mem_free(id->jobs[kept - 1].job);
+			mem_free(id->jobs[i].job);
+			id->jobs[kept - 1].job = NULL;
+		} else {
+			id->jobs[kept++] = id->jobs[i];
+		}
+	}
+	id->job_count = kept;
+	for (size_t i = 0; i < id->pid_count; i++)
+		if (id->pids[i].unmapped && job_of_sluid(id, id->pids[i].slurm_sluid))
+			id->pids[i].retry_at = id->sweep;
+}
+
+size_t
+identity_unmapped(const struct identity *id)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < id->pid_count; i++)
+		n += id->pids[i].holder && id->pids[i].unmapped;
+	return n;
+}
+
+bool
+identity_runs_slurm(const struct identity *id, const char *ns)
+{
+	for (const char *at = id->slurm_pod_namespaces; *at;) {
+		size_t n = strcspn(at, ",");
+
+		if (n > 0 && strlen(ns) == n && memcmp(at, ns, n) == 0)
+			return true;
+		at += n + (at[n] == ',');
+	}
+	return false;
 }
 
 /* ---- labels ---- */

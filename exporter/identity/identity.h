@@ -6,8 +6,10 @@
 #define TOLLGATE_IDENTITY_H
 
 #include "common/base/err.h"
+#include "common/base/text.h"
 #include "common/wire/wire.h"
 #include "exporter/identity/kubelet/podlabels.h"
+#include "exporter/identity/slurm_map.h"
 
 /* ---- names of users and of their primary groups: identity_users.c ----
  *
@@ -49,9 +51,10 @@ uint64_t user_names_known(struct user_names *n);
 struct identity; /* caches by PID and start time */
 
 struct identity_options {
-	const char *proc_root;    /* "/proc" */
-	const char *pods_root;    /* "/var/log/pods" */
-	struct user_source users; /* empty: the system's */
+	const char *proc_root;            /* "/proc" */
+	const char *pods_root;            /* "/var/log/pods" */
+	const char *slurm_pod_namespaces; /* "slurm,slurm-test"; NULL: none */
+	struct user_source users;         /* empty: the system's */
 };
 
 /* Longest that the look-ups of one tick wait for user names, all together. */
@@ -61,6 +64,8 @@ struct process_identity {
 	int64_t start_boot_ns; /* when the process began, on the boot clock */
 	/* owned by the identity cache until the next sweep; an id is never given to other content */
 	const struct wire_holder *holder;
+	char slurm_sluid[SLUID_CHARS +
+	                 1]; /* of the job in whose cgroup the process is; empty: the cgroup has its number */
 };
 
 struct identity *identity_new(const struct identity_options *o);
@@ -74,6 +79,20 @@ const struct wire_holder *identity_of_ended(struct identity *id, uint32_t pid, i
 /* Call once per tick after all lookups: forgets PIDs not asked for since the last sweep, and holders without a use when there
  * are many. */
 void identity_sweep(struct identity *id);
+
+/* ---- jobs of Slurm ----
+ *
+ * A cgroup that is named by a SLUID says that the process is a job's, and the job's file says which job that is. A job that no file
+ * names (or two do) is a holder under its SLUID, never a host user. Jobs inside a pod are believed of the pods in slurm_pod_namespaces
+ * alone; in any other namespace such a process is the pod's. */
+
+/* The jobs whose files name a SLUID. Called before the look-ups of a tick, when the files have changed. A process that is known as a job's
+ * stays so after the file is gone. */
+void identity_set_jobs(struct identity *id, const struct slurm_job *jobs, size_t count);
+/* Processes of the last sweep that are known as a job's by the SLUID alone. */
+size_t identity_unmapped(const struct identity *id);
+/* Whether pods of this namespace run slurmd. */
+bool identity_runs_slurm(const struct identity *id, const char *ns);
 
 /* ---- labels of pods ---- */
 

@@ -29,6 +29,7 @@ void
 slurm_job_fini(struct slurm_job *j)
 {
 	mem_free(j->job);
+	mem_free(j->sluid);
 	mem_free(j->account);
 	mem_free(j->user);
 	mem_free(j->partition);
@@ -72,6 +73,17 @@ take_text(const char *key, const char *value, char **to, struct err *err)
 		               WIRE_MAX_TEXT);
 	mem_free(*to);
 	*to = mem_strdup(value);
+	return true;
+}
+
+static bool
+take_sluid(const char *value, struct slurm_job *j, struct err *err)
+{
+	if (value[0] && !text_is_sluid(value, strlen(value)))
+		return err_set(err, ERR_INVALID, "sluid: not the letter s and %d base-32 digits in upper case",
+		               SLUID_CHARS - 1);
+	mem_free(j->sluid);
+	j->sluid = mem_strdup(value);
 	return true;
 }
 
@@ -145,6 +157,8 @@ take_line(const char *line, struct slurm_job *j, struct err *err)
 			return err_set(err, ERR_INVALID, "job: not a number");
 		return take_text(key, value, &j->job, err);
 	}
+	if (strcmp(key, "sluid") == 0)
+		return take_sluid(value, j, err);
 	if (strcmp(key, "account") == 0)
 		return take_text(key, value, &j->account, err);
 	if (strcmp(key, "user") == 0)
@@ -163,7 +177,8 @@ take_line(const char *line, struct slurm_job *j, struct err *err)
 bool
 slurm_job_parse(const char *text, size_t len, struct slurm_job *ret, struct err *err)
 {
-	struct slurm_job j = {.account = mem_strdup(""),
+	struct slurm_job j = {.sluid = mem_strdup(""),
+	                      .account = mem_strdup(""),
 	                      .user = mem_strdup(""),
 	                      .partition = mem_strdup(""),
 	                      .uid = -1,

@@ -2,8 +2,9 @@
  * ends. Two kinds of folders are read:
  *
  *  - Slurm's, by our prolog (hooks/slurm): a file per job, named after its number, with lines of key=value. Keys: job (the
- *    number again), account, user, uid, partition, gpus (UUIDs or indexes, with commas between), start (seconds since
- *    1970, with decimals). All but job may be missing or empty; unknown keys are skipped
+ *    number again), sluid (the other name of this run of the job, which its cgroup has from Slurm 26.05 on), account, user, uid,
+ *    partition, gpus (UUIDs or indexes, with commas between), start (seconds since 1970, with decimals). All but job may be
+ *    missing or empty; unknown keys are skipped
  *  - dcgm-exporter's HPC job mapping: a file per GPU, named <gpu> or <gpu>.<gpu instance>, with one job per line
  *
  * Anybody who can write these files decides who pays. So a folder or a file that does not belong to root (or to the user named in the
@@ -18,10 +19,10 @@
 #define SLURM_GPUS_MAX 256u   /* of one job; jobs of one GPU */
 
 struct slurm_job {
-	char *job, *account, *user, *partition; /* empty: not given */
-	int64_t uid;                            /* -1: not given */
-	int64_t start_wall_ns;                  /* -1: not given */
-	char **gpus;                            /* UUIDs or indexes, as written */
+	char *job, *sluid, *account, *user, *partition; /* empty: not given */
+	int64_t uid;                                    /* -1: not given */
+	int64_t start_wall_ns;                          /* -1: not given */
+	char **gpus;                                    /* UUIDs or indexes, as written */
 	size_t gpu_count;
 };
 void slurm_job_fini(struct slurm_job *j);

@@ -262,6 +262,10 @@ render_allocations(struct render *r)
 	}
 	render_single(r, "tollgate_exporter_unresolved_allocations", PROM_GAUGE,
 	              "Allocations by names that mean no GPU of this node.", (int64_t)a->unresolved, 0);
+	render_single(
+		r, "tollgate_exporter_unmapped_slurm_processes", PROM_GAUGE,
+		"Processes on GPUs whose Slurm job is known by its SLUID alone: no job file has it in a sluid= line.",
+		(int64_t)a->unmapped_processes, 0);
 	render_single(r, "tollgate_exporter_refused_map_files", PROM_GAUGE,
 	              "Files and folders about jobs that are not believed: wrong, or writable by others than root.",
 	              (int64_t)a->refused_files, 0);

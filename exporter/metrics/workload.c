@@ -18,7 +18,7 @@
 struct workload_id {
 	uint32_t id; /* of the holder */
 	uint32_t kind;
-	char pod_uid[64], slurm_job[32];
+	char pod_uid[64], slurm_job[32], slurm_sluid[SLUID_CHARS + 1];
 	int64_t uid;
 	uint32_t pids[PIDS];
 	size_t pid_count;
@@ -171,8 +171,9 @@ follow(struct workload *w, const struct wire_holder *h)
 	return &w->followed[at];
 }
 
+/* With a process of it, or NULL: an allocation. */
 static void
-mark(struct workload *w, const struct wire_holder *h, uint32_t pid)
+mark(struct workload *w, const struct wire_holder *h, const struct tick_process *p)
 {
 	struct followed *f = follow(w, h);
 
@@ -182,8 +183,10 @@ mark(struct workload *w, const struct wire_holder *h, uint32_t pid)
 		f->wanted.pid_count = 0;
 	f->seen = w->ticks;
 	f->holder = h;
-	if (pid && f->wanted.pid_count < PIDS)
-		f->wanted.pids[f->wanted.pid_count++] = pid;
+	if (p && p->slurm_sluid[0])
+		memcpy(f->wanted.slurm_sluid, p->slurm_sluid, sizeof(f->wanted.slurm_sluid));
+	if (p && f->wanted.pid_count < PIDS)
+		f->wanted.pids[f->wanted.pid_count++] = p->pid;
 }
 
 static void
@@ -191,9 +194,9 @@ mark_all(struct workload *w, const struct tick *t)
 {
 	for (size_t i = 0; i < t->gpu_count; i++)
 		for (size_t k = 0; k < t->gpus[i].process_count; k++)
-			mark(w, t->gpus[i].processes[k].holder, t->gpus[i].processes[k].pid);
+			mark(w, t->gpus[i].processes[k].holder, &t->gpus[i].processes[k]);
 	for (size_t i = 0; i < t->allocation_count; i++)
-		mark(w, t->allocations[i].holder, 0);
+		mark(w, t->allocations[i].holder, NULL);
 }
 
 /* Rule 4. */
@@ -344,9 +347,11 @@ is_of(const struct cgroup_owner *o, const struct workload_id *wanted)
 {
 	if (wanted->kind == WIRE_POD)
 		return o->pod_uid[0] && strcmp(o->pod_uid, wanted->pod_uid) == 0;
+	if (wanted->kind == WIRE_SLURM_JOB && o->slurm_sluid[0])
+		return strcmp(o->slurm_sluid, wanted->slurm_sluid) == 0;
 	if (wanted->kind == WIRE_SLURM_JOB)
 		return o->slurm_job[0] && strcmp(o->slurm_job, wanted->slurm_job) == 0;
-	return !o->pod_uid[0] && !o->slurm_job[0] && o->session_uid >= 0 && o->session_uid == wanted->uid;
+	return !o->pod_uid[0] && !cgroup_names_job(o) && o->session_uid >= 0 && o->session_uid == wanted->uid;
 }
 
 /* Rule 1. The check of the owner also covers a PID that was reused by another process. */
@@ -360,6 +365,8 @@ find_cgroup(struct workload *w, const struct workload_id *wanted, struct workloa
 		if (!proc_cgroup(&w->proc, wanted->pids[i], &len, NULL))
 			continue;
 		(void)cgroup_owner_parse(&w->base, w->proc.text, len, &owner);
+		if (wanted->kind == WIRE_POD)
+			cgroup_forget_job(&owner); /* the holder shows that the pod is not believed to run Slurm */
 		if (is_of(&owner, wanted) && workload_cgroup_open(&w->mounts, &w->base, w->proc.text, len, &owner, ret))
 			return true;
 	}

@@ -38,6 +38,8 @@ umask 022
 new=$dir/.$SLURM_JOB_ID.$$
 {
 	echo "job=$SLURM_JOB_ID"
+	# the name of the job's cgroup from Slurm 26.05 on; earlier Slurms do not have it
+	[ -z "${SLURM_JOB_SLUID-}" ] || echo "sluid=$(clean "$SLURM_JOB_SLUID")"
 	echo "account=$(clean "${SLURM_JOB_ACCOUNT-}")"
 	echo "user=$(clean "${SLURM_JOB_USER-}")"
 	echo "uid=$(clean "${SLURM_JOB_UID-}")"

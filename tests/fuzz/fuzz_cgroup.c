@@ -32,6 +32,17 @@ check_folder(const struct cgroup_base *base, const char *text, size_t size, cons
 	}
 }
 
+/* A job that a pod claims to run can be left to the pod. */
+static void
+check_pod_alone(const struct cgroup_base *base, const char *text, size_t size, struct cgroup_owner o)
+{
+	if (o.pod_uid[0] && cgroup_names_job(&o)) {
+		cgroup_forget_job(&o);
+		ASSERT(!cgroup_names_job(&o));
+		check_folder(base, text, size, &o);
+	}
+}
+
 static void
 check_owner(const struct cgroup_base *base, const char *text, size_t size)
 {
@@ -41,13 +52,16 @@ check_owner(const struct cgroup_base *base, const char *text, size_t size)
 	check_name(o.pod_uid, sizeof(o.pod_uid), "0123456789abcdefghijklmnopqrstuvwxyzABCDEF-");
 	check_name(o.container_id, sizeof(o.container_id), "0123456789abcdefABCDEF");
 	check_name(o.slurm_job, sizeof(o.slurm_job), "0123456789");
-	ASSERT(found == (o.pod_uid[0] || o.slurm_job[0]));
-	ASSERT(!(o.pod_uid[0] && o.slurm_job[0]));
+	ASSERT(!o.slurm_sluid[0] || text_is_sluid(o.slurm_sluid, strlen(o.slurm_sluid)));
+	ASSERT(found == (o.pod_uid[0] || cgroup_names_job(&o)));
+	ASSERT(!(o.slurm_job[0] && o.slurm_sluid[0]));
+	ASSERT(!(o.pod_uid[0] && cgroup_names_job(&o)) || o.container_id[0]);
 	ASSERT(o.session_uid >= -1 && o.session_uid < UINT32_MAX);
 	ASSERT(!found || o.session_uid == -1);
 	ASSERT(cgroup_owner_parse(base, text, size, &again) == found);
 	ASSERT(memcmp(&o, &again, sizeof(o)) == 0);
 	check_folder(base, text, size, &o);
+	check_pod_alone(base, text, size, o);
 }
 
 int

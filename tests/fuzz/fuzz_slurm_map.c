@@ -35,6 +35,7 @@ check_job(const char *text, size_t size)
 		ASSERT(err.kind == ERR_INVALID && err.text[0]);
 		return;
 	}
+	ASSERT(!j.sluid[0] || text_is_sluid(j.sluid, strlen(j.sluid)));
 	check_text(j.account);
 	check_text(j.user);
 	check_text(j.partition);

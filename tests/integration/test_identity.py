@@ -30,8 +30,9 @@ MIG = [f"MIG-00000000-0000-0000-0000-00000000000{i}" for i in range(2)]
 H100 = "NVIDIA H100 80GB HBM3"
 CID = "4d7a9b0c1e2f4d7a9b0c1e2f4d7a9b0c1e2f4d7a9b0c1e2f4d7a9b0c1e2f4d7a"
 PODS = {name: f"{i + 1}0000000-1111-2222-3333-{os.getpid():012d}" for i, name in enumerate(
-    ("team-a/train-0", "team-b/serve-0", "team-c/serve-1", "team-d/idle-0", "team-a/mig-0"))}
+    ("team-a/train-0", "team-b/serve-0", "team-c/serve-1", "team-d/idle-0", "team-a/mig-0", "slurm/worker-0"))}
 JOB_ID, HPC_ID = str(9_000_000_000 + os.getpid()), "9100"
+SLUID, LOST_SLUID = "sEKNKTV3WPV500", "sEKNKTV3WPV501"
 SCENARIO = {
     "name": "identity",
     "gpus": [*({"model": H100, "memory_mib": 81559, "uuid": u} for u in GPU[:6]),
@@ -54,6 +55,8 @@ class Host:
 
     pod_path, container = staticmethod(systemd_path), f"cri-containerd-{CID}.scope"
     job_path = f"system.slice/slurmstepd.scope/job_{JOB_ID}/step_0/user/task_0"
+    sluid = None  # of the job, where Slurm names its cgroup so
+    slurm_pod = None  # in which slurmd runs
 
     def __init__(self, directory):
         self.dir, self.children = directory, []
@@ -61,6 +64,8 @@ class Host:
             os.makedirs(os.path.join(directory, sub))
         os.chmod(os.path.join(directory, "hpc"), 0o755)
         for name, uid in PODS.items():
+            if name.startswith("slurm/") and name != self.slurm_pod:
+                continue
             os.makedirs(os.path.join(directory, "pods", f"{name.replace('/', '_')}_{uid}"))
 
     def path(self, *parts):
@@ -259,7 +264,7 @@ class Identity:
 
     def populate(self):
         h = self.host
-        for name in PODS:
+        for name in filter(lambda name: not name.startswith("slurm/"), PODS):
             h.make(f"{h.pod_path(name)}/{h.container}")
         for name, device in (("team-a/train-0", GPU[0]), ("team-b/serve-0", GPU[1]), ("team-c/serve-1", GPU[1]), ("team-a/mig-0", MIG[0])):
             h.run(f"{h.pod_path(name)}/{h.container}", device)
@@ -272,12 +277,18 @@ class Identity:
         forged = {"SLURM_JOB_ID": JOB_ID, "SLURM_JOB_ACCOUNT": "physics", "POD_NAMESPACE": "team-a", "HOSTNAME": "train-0"}
         h.run(f"{own}/{h.pod_path('team-a/train-0')}/{h.container}", GPU[3], MALLORY, evil, forged)
         h.run(f"{own}/{h.job_path}", GPU[0], MALLORY, evil, forged)
+        # a pod that may write to its own cgroup makes Slurm's folders there
+        h.run(f"{h.pod_path('team-b/serve-0')}/{h.container}/{h.job_path.rpartition(h.container + '/')[2]}", GPU[1])
+        if h.sluid:
+            h.run(h.job_path.replace(h.sluid, LOST_SLUID), GPU[3], ALICE)
         self.kubelet.advertised = [GPU[0], *(f"{GPU[1]}::{i}" for i in range(4)), *MIG]
         self.kubelet.pods = [
             pod("team-a", "train-0", main=[GPU[0]]), pod("team-b", "serve-0", main=[f"{GPU[1]}::0"]),
             pod("team-c", "serve-1", main=[f"{GPU[1]}::2"]), pod("team-d", "idle-0", main=[GPU[4]]),
             pod("team-a", "mig-0", one=[MIG[0]], two=[MIG[1]])]
-        self.slurm("tollgate-prolog.sh", SLURM_JOB_ACCOUNT="physics", SLURM_JOB_USER="alice", SLURM_JOB_UID=str(ALICE),
+        if h.slurm_pod:
+            self.kubelet.pods.append(pod(*h.slurm_pod.split("/"), slurmd=[GPU[2], GPU[5]]))
+        self.slurm("tollgate-prolog.sh", **({"SLURM_JOB_SLUID": h.sluid} if h.sluid else {}), SLURM_JOB_ACCOUNT="physics", SLURM_JOB_USER="alice", SLURM_JOB_UID=str(ALICE),
                    SLURM_JOB_PARTITION="gpu", SLURM_JOB_GPUS="2", TOLLGATE_SLURM_GPUS="/nonexistent")
         with open(h.path("hpc", "5"), "w", encoding="ascii") as f:
             f.write(HPC_ID + "\n")
@@ -301,6 +312,7 @@ class Identity:
     def live_through_restarts(self, e):
         e.advance(8)
         self.assertEqual(e.metric("tollgate_exporter_intruders"), 1)
+        self.assertEqual(e.metric("tollgate_exporter_unmapped_slurm_processes"), 1 if self.host.sluid else 0)
         self.assertEqual(e.metric('tollgate_exporter_allocations{source="kubelet"}'), 6)
         self.assertEqual(e.metric('tollgate_exporter_allocations{source="slurm"}'), 2)
         self.assertEqual(e.metric("tollgate_exporter_refused_map_files"), 1)
@@ -351,6 +363,8 @@ class Identity:
             MIG[0]: {in_pod("team-a/mig-0", "one")},
             MIG[1]: {in_pod("team-a/mig-0", "two")},
         }
+        if self.host.sluid:
+            always[GPU[3]].add(f"job {LOST_SLUID}  {ALICE}")
         after = {**always, GPU[2]: {loose}, GPU[4]: {"nobody"}}
         seen, seen_after = {}, {}
         for device, holder, record in records_of(self.host.path("spool")):
@@ -373,6 +387,28 @@ class Identity:
 class Tree(Identity, unittest.TestCase):
     def make_host(self, directory):
         return TreeHost(directory)
+
+
+class TreeSluid(Identity, unittest.TestCase):
+    """Slurm 26.05: the job's cgroup has its SLUID, and the job's file says whose that is. Of one job there is no file."""
+
+    def make_host(self, directory):
+        class Sluid(TreeHost):
+            sluid = SLUID
+            job_path = f"system.slice/slurmstepd.scope/{SLUID}/step_0/user/task_0"
+
+        return Sluid(directory)
+
+
+class TreeSlurmInPods(Identity, unittest.TestCase):
+    """slurmd runs in a pod, to which the kubelet gave the GPUs: they are the job's while it has them, and nobody's without one."""
+
+    def make_host(self, directory):
+        class InPod(TreeHost):
+            slurm_pod, sluid = "slurm/worker-0", SLUID
+            job_path = f"{systemd_path('slurm/worker-0')}/{Host.container}/system.slice/slurmstepd.scope/{SLUID}/step_0/user/task_0"
+
+        return InPod(directory)
 
 
 class RealV2(Identity, unittest.TestCase):

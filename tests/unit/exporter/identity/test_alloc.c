@@ -256,7 +256,7 @@ static void
 processes_have_the_holder_of_their_allocation(void **state)
 {
 	in_place(node) struct node n;
-	const struct wire_holder *job, *other, *user, *stranger, *pod, *h;
+	const struct wire_holder *job, *other, *user, *stranger, *pod, *sluid, *h;
 	const struct gpu_reading *a, *b;
 	char text[1024];
 
@@ -285,6 +285,12 @@ processes_have_the_holder_of_their_allocation(void **state)
 	assert_string_equal(alloc_holder(n.alloc, user, a, -1, -1)->slurm_job, "7");
 	assert_string_equal(alloc_holder(n.alloc, user, b, 9, 1)->slurm_job, "8");
 	assert_ptr_equal(alloc_holder(n.alloc, user, b, 7, 0), user);
+	/* so is a process of a job whose SLUID is in no file */
+	sluid = known_as(&n, WIRE_SLURM_JOB, "sEKNKTV3WPV500", 1000, "");
+	assert_string_equal(alloc_holder(n.alloc, sluid, a, -1, -1)->slurm_job, "7");
+	assert_ptr_equal(alloc_holder(n.alloc, sluid, b, 7, 0), sluid);
+	sluid = known_as(&n, WIRE_SLURM_JOB, "sEKNKTV3WPV500", 1001, "");
+	assert_ptr_equal(alloc_holder(n.alloc, sluid, a, -1, -1), sluid);
 	/* nobody else becomes the job */
 	assert_ptr_equal(alloc_holder(n.alloc, other, a, -1, -1), other);
 	assert_ptr_equal(alloc_holder(n.alloc, stranger, a, -1, -1), stranger);

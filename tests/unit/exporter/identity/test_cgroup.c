@@ -13,6 +13,7 @@
 #define VICTIM_UNDERSCORED "11111111_1111_1111_1111_111111111111"
 #define CID "4d7a9b0c1e2f4d7a9b0c1e2f4d7a9b0c1e2f4d7a9b0c1e2f4d7a9b0c1e2f4d7a"
 #define NODE_CID "aa00bb11cc22aa00bb11cc22aa00bb11cc22aa00bb11cc22aa00bb11cc22aa00"
+#define SLUID "sEKNKTV3WPV500"
 #define BURSTABLE_SCOPE                                                                                               \
 	"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" UID_UNDERSCORED ".slice/cri-containerd-" CID \
 	".scope"
@@ -22,7 +23,8 @@ enum { NOBODY = -1 };
 struct cgroup_row {
 	const char *name;
 	const char *text;
-	const char *pod_uid, *container_id, *slurm_job;
+	const char *pod_uid, *container_id;
+	const char *slurm_job; /* its number or SLUID */
 	int64_t session_uid;
 	const char *self; /* text of the exporter's own cgroup; NULL: on the host */
 };
@@ -138,6 +140,44 @@ static const struct cgroup_row cgroup_rows[] = {
 	{"a container that a job started", "0::/system.slice/slurmstepd.scope/job_3/step_0/user/libpod-" CID ".scope\n",
          "", "", "3", NOBODY, NULL},
 
+	{"Slurm 26.05, v2: the job by its SLUID", "0::/system.slice/slurmstepd.scope/" SLUID "/step_0/user/task_0\n",
+         "", "", SLUID, NOBODY, NULL},
+	{"Slurm 26.05, v2, several slurmd on one host",
+         "0::/system.slice/gn1_slurmstepd.scope/" SLUID "/step_batch/slurm\n", "", "", SLUID, NOBODY, NULL},
+	{"Slurm 26.05 seen from a pod", "0::/../../../../system.slice/slurmstepd.scope/" SLUID "/step_0\n", "", "",
+         SLUID, NOBODY, NULL},
+	{"a SLUID has no letter I, L, O or U", "0::/system.slice/slurmstepd.scope/sEKNKTV3WPVI00/step_0\n", "", "", "",
+         NOBODY, NULL},
+	{"a SLUID is not in lower case", "0::/system.slice/slurmstepd.scope/seknktv3wpv500/step_0\n", "", "", "",
+         NOBODY, NULL},
+	{"a SLUID has 13 digits, not 12", "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV50/step_0\n", "", "", "",
+         NOBODY, NULL},
+	{"a SLUID has 13 digits, not 14", "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV5000/step_0\n", "", "", "",
+         NOBODY, NULL},
+	{"slurmstepd's own folder is no job", "0::/system.slice/slurmstepd.scope/system\n", "", "", "", NOBODY, NULL},
+
+	/* slurmd inside a pod: the pod and the job, and the caller decides */
+	{"slurmd in a pod, by number",
+         "0::/" BURSTABLE_SCOPE "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", UID_DASHED, CID, "4711",
+         NOBODY, NULL},
+	{"slurmd in a pod, by SLUID", "0::/" BURSTABLE_SCOPE "/system.slice/slurmstepd.scope/" SLUID "/step_0\n",
+         UID_DASHED, CID, SLUID, NOBODY, NULL},
+	{"slurmd in a pod of CRI-O with crun",
+         "0::/kubepods.slice/kubepods-pod" UID_UNDERSCORED ".slice/crio-" CID
+         ".scope/container/hpc.slice/gn1_slurmstepd.scope/job_7/step_0\n",
+         UID_DASHED, CID, "7", NOBODY, NULL},
+	{"slurmd in a pod, cgroupfs driver, v1",
+         "7:cpuset:/kubepods/pod" UID_DASHED "/" CID
+         "/slurm/uid_1000/job_99/step_0\n1:name=systemd:/kubepods/pod" UID_DASHED "/" CID "\n",
+         UID_DASHED, CID, "99", NOBODY, NULL},
+	{"slurmd in a pod is the pod's", "0::/" BURSTABLE_SCOPE "/system.slice/slurmd.service\n", UID_DASHED, CID, "",
+         NOBODY, NULL},
+	{"Slurm's folder below another one in a pod is nothing",
+         "0::/" BURSTABLE_SCOPE "/mine/slurmstepd.scope/job_4711/step_0\n", UID_DASHED, CID, "", NOBODY, NULL},
+	{"Slurm's folder in a pod without a container is nothing",
+         "0::/kubepods/burstable/pod" UID_DASHED "/slurmstepd.scope/job_4711/step_0\n", UID_DASHED, "", "", NOBODY,
+         NULL},
+
 	/* users */
 	{"a user's session", "0::/user.slice/user-1000.slice/session-2.scope\n", "", "", "", 1000, NULL},
 	{"a user's own service", "0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.service\n", "", "", "",
@@ -210,17 +250,37 @@ cgroup_paths_name_their_owner(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(cgroup_rows); i++) {
 		const struct cgroup_row *r = &cgroup_rows[i];
 		struct cgroup_base base;
+		bool by_sluid = text_is_sluid(r->slurm_job, strlen(r->slurm_job));
 		struct cgroup_owner o;
 		bool found;
 
 		cgroup_base_parse(r->self ? r->self : "", r->self ? strlen(r->self) : 0, &base);
 		found = cgroup_owner_parse(&base, r->text, strlen(r->text), &o);
 		if (found != (r->pod_uid[0] || r->slurm_job[0]) || strcmp(o.pod_uid, r->pod_uid) != 0 ||
-		    strcmp(o.container_id, r->container_id) != 0 || strcmp(o.slurm_job, r->slurm_job) != 0 ||
-		    o.session_uid != r->session_uid)
-			fail_msg("%s: found pod '%s' container '%s' job '%s' session of %" PRId64, r->name, o.pod_uid,
-			         o.container_id, o.slurm_job, o.session_uid);
+		    strcmp(o.container_id, r->container_id) != 0 ||
+		    strcmp(o.slurm_job, by_sluid ? "" : r->slurm_job) != 0 ||
+		    strcmp(o.slurm_sluid, by_sluid ? r->slurm_job : "") != 0 || o.session_uid != r->session_uid)
+			fail_msg("%s: found pod '%s' container '%s' job '%s' SLUID '%s' session of %" PRId64, r->name,
+			         o.pod_uid, o.container_id, o.slurm_job, o.slurm_sluid, o.session_uid);
 	}
+}
+
+static void
+a_job_in_a_pod_has_its_own_folder_and_so_has_the_pod(void **state)
+{
+	const char text[] = "0::/" BURSTABLE_SCOPE "/system.slice/slurmstepd.scope/" SLUID "/step_0/user/task_0\n";
+	struct cgroup_owner o;
+	char folder[512];
+
+	(void)state;
+	assert_true(cgroup_owner_parse(NULL, text, strlen(text), &o));
+	assert_true(cgroup_own_folder(NULL, text, strlen(text), &o, "", folder, sizeof(folder)));
+	assert_string_equal(folder, BURSTABLE_SCOPE "/system.slice/slurmstepd.scope/" SLUID);
+	cgroup_forget_job(&o);
+	assert_true(cgroup_own_folder(NULL, text, strlen(text), &o, "", folder, sizeof(folder)));
+	assert_string_equal(folder, BURSTABLE_SCOPE);
+	o = (struct cgroup_owner){.session_uid = -1};
+	assert_false(cgroup_own_folder(NULL, text, strlen(text), &o, "", folder, sizeof(folder)));
 }
 
 struct base_row {
@@ -283,6 +343,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cgroup_paths_name_their_owner),
+		cmocka_unit_test(a_job_in_a_pod_has_its_own_folder_and_so_has_the_pod),
 		cmocka_unit_test(the_node_is_the_container_that_the_exporter_is_in),
 		cmocka_unit_test(names_too_long_are_not_taken),
 	};

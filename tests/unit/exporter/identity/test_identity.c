@@ -76,7 +76,8 @@ node_init_with(struct node *n, const struct user_source *users)
 	owned(mem) char *proc = mem_printf("%s/proc", n->root);
 	owned(mem) char *pods = mem_printf("%s/pods", n->root);
 
-	o = (struct identity_options){.proc_root = proc, .pods_root = pods, .users = *users};
+	o = (struct identity_options){
+		.proc_root = proc, .pods_root = pods, .slurm_pod_namespaces = "slurm,hpc", .users = *users};
 	n->id = identity_new(&o);
 }
 
@@ -188,6 +189,134 @@ a_slurm_job_has_its_number_and_user(void **state)
 	assert_string_equal(p.holder->slurm_job, "42");
 	assert_string_equal(p.holder->user, "root");
 	assert_int_equal(p.holder->uid, 0);
+}
+
+#define SLUID "sEKNKTV3WPV500"
+#define SLUID_CGROUP "0::/system.slice/slurmstepd.scope/" SLUID "/step_0/user/task_0\n"
+
+/* The files of jobs as they are now: each a number and a SLUID. */
+static void
+tell_jobs(struct node *n, const char *const names[][2], size_t count)
+{
+	struct slurm_job jobs[4] = {0};
+
+	assert_true(count <= ARRAY_LEN(jobs));
+	for (size_t i = 0; i < count; i++) {
+		jobs[i].job = mem_strdup(names[i][0]);
+		jobs[i].sluid = mem_strdup(names[i][1]);
+	}
+	identity_set_jobs(n->id, jobs, count);
+	for (size_t i = 0; i < count; i++)
+		slurm_job_fini(&jobs[i]);
+}
+
+static void
+a_job_by_its_sluid_has_the_number_of_its_file(void **state)
+{
+	in_place(node) struct node n;
+	struct process_identity p;
+
+	(void)state;
+	node_init(&n);
+	tell_jobs(&n, (const char *const[][2]){{"41", "sEKNKTV3WPV4ZZ"}, {"42", SLUID}, {"43", ""}}, 3);
+	put_process(&n, 100, "python", 1, SLUID_CGROUP, 4123456789u);
+	p = who(&n, 100);
+	assert_int_equal(p.holder->kind, WIRE_SLURM_JOB);
+	assert_string_equal(p.holder->slurm_job, "42");
+	assert_int_equal(p.holder->uid, 4123456789);
+	assert_string_equal(p.slurm_sluid, SLUID);
+	assert_int_equal(identity_unmapped(n.id), 0);
+	/* the file is gone before the process is; nobody has its uid, so that it is looked up again and again */
+	tell_jobs(&n, NULL, 0);
+	for (int i = 0; i < 100; i++) {
+		identity_sweep(n.id);
+		assert_string_equal(who(&n, 100).holder->slurm_job, "42");
+	}
+	assert_int_equal(identity_unmapped(n.id), 0);
+}
+
+static void
+a_job_whose_sluid_no_file_has_is_a_job_all_the_same(void **state)
+{
+	in_place(node) struct node n;
+	struct process_identity p;
+
+	(void)state;
+	node_init(&n);
+	put_process(&n, 100, "python", 1, SLUID_CGROUP, 0);
+	p = who_by_name(&n, 100, "0");
+	assert_int_equal(p.holder->kind, WIRE_SLURM_JOB);
+	assert_string_equal(p.holder->slurm_job, SLUID);
+	assert_string_equal(p.holder->user, "root");
+	assert_int_equal(identity_unmapped(n.id), 1);
+	/* two files with one SLUID tell nothing */
+	tell_jobs(&n, (const char *const[][2]){{"7", SLUID}, {"8", SLUID}, {"9", SLUID}}, 3);
+	identity_sweep(n.id);
+	assert_string_equal(who(&n, 100).holder->slurm_job, SLUID);
+	assert_int_equal(identity_unmapped(n.id), 1);
+	/* the file comes late */
+	tell_jobs(&n, (const char *const[][2]){{"7", SLUID}}, 1);
+	identity_sweep(n.id);
+	assert_string_equal(who(&n, 100).holder->slurm_job, "7");
+	assert_int_equal(identity_unmapped(n.id), 0);
+}
+
+#define POD_JOB_CGROUP \
+	"0::/kubepods/burstable/pod" UID_DASHED "/" CID "/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n"
+#define POD_SLUID_CGROUP \
+	"0::/kubepods/burstable/pod" UID_DASHED "/" CID "/system.slice/slurmstepd.scope/" SLUID "/step_0/user/task_0\n"
+
+static void
+a_job_inside_a_pod_of_slurm_is_the_jobs(void **state)
+{
+	in_place(node) struct node n;
+
+	(void)state;
+	node_init(&n);
+	put(&n, "pods/slurm_worker-0_" UID_DASHED, NULL);
+	tell_jobs(&n, (const char *const[][2]){{"43", SLUID}}, 1);
+	put_process(&n, 100, "python", 1, POD_JOB_CGROUP, 0);
+	put_process(&n, 101, "python", 1, POD_SLUID_CGROUP, 0);
+	put_process(&n, 102, "slurmd", 1, POD_CGROUP, 0);
+	assert_int_equal(who(&n, 100).holder->kind, WIRE_SLURM_JOB);
+	assert_string_equal(who(&n, 100).holder->slurm_job, "42");
+	assert_string_equal(who(&n, 100).holder->pod_uid, "");
+	assert_int_equal(who(&n, 101).holder->kind, WIRE_SLURM_JOB);
+	assert_string_equal(who(&n, 101).holder->slurm_job, "43");
+	assert_int_equal(who(&n, 102).holder->kind, WIRE_POD);
+	assert_true(identity_runs_slurm(n.id, "slurm"));
+	assert_true(identity_runs_slurm(n.id, "hpc"));
+	assert_false(identity_runs_slurm(n.id, "hp"));
+	assert_false(identity_runs_slurm(n.id, "hpc2"));
+	assert_false(identity_runs_slurm(n.id, ""));
+}
+
+static void
+a_pod_of_another_namespace_cannot_pose_as_a_job(void **state)
+{
+	in_place(node) struct node n;
+	struct process_identity p;
+
+	(void)state;
+	node_init(&n);
+	tell_jobs(&n, (const char *const[][2]){{"43", SLUID}}, 1);
+	put_process(&n, 100, "python", 1, POD_JOB_CGROUP, 0);
+	put_process(&n, 101, "python", 1, POD_SLUID_CGROUP, 0);
+	/* as long as the namespace is not known, and from then on */
+	for (int i = 0; i < 100; i++) {
+		for (uint32_t pid = 100; pid <= 101; pid++) {
+			p = who(&n, pid);
+			assert_int_equal(p.holder->kind, WIRE_POD);
+			assert_string_equal(p.holder->pod_uid, UID_DASHED);
+			assert_string_equal(p.holder->container, "4d7a9b0c1e2f");
+			assert_string_equal(p.slurm_sluid, "");
+		}
+		identity_sweep(n.id);
+		if (i == 10)
+			put(&n, "pods/research_train-0_" UID_DASHED, NULL);
+	}
+	assert_string_equal(p.holder->ns, "research");
+	assert_int_equal(identity_unmapped(n.id), 0);
 }
 
 static void
@@ -693,6 +822,10 @@ main(void)
 		cmocka_unit_test(a_pod_is_named_by_its_log_directory),
 		cmocka_unit_test(a_pod_without_directory_is_unnamed_until_it_has_one),
 		cmocka_unit_test(a_slurm_job_has_its_number_and_user),
+		cmocka_unit_test(a_job_by_its_sluid_has_the_number_of_its_file),
+		cmocka_unit_test(a_job_whose_sluid_no_file_has_is_a_job_all_the_same),
+		cmocka_unit_test(a_job_inside_a_pod_of_slurm_is_the_jobs),
+		cmocka_unit_test(a_pod_of_another_namespace_cannot_pose_as_a_job),
 		cmocka_unit_test(any_other_process_is_its_users),
 		cmocka_unit_test(processes_of_one_workload_have_one_holder),
 		cmocka_unit_test(a_name_in_stat_cannot_move_the_start_time),

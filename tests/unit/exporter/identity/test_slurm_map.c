@@ -18,14 +18,16 @@
 static void
 a_job_file_tells_all_there_is(void **state)
 {
-	const char text[] = "# written by the prolog\njob=4711\naccount=physics\nuser=alice\nuid=1000\npartition=gpu\n"
-			    "gpus=GPU-a,1,,MIG-b\nstart=1763280000.250000001\nlater=unknown\n\n";
+	const char text[] =
+		"# written by the prolog\njob=4711\nsluid=sEKNKTV3WPV500\naccount=physics\nuser=alice\nuid=1000\npartition=gpu\n"
+		"gpus=GPU-a,1,,MIG-b\nstart=1763280000.250000001\nlater=unknown\n\n";
 	struct slurm_job j;
 	struct err err;
 
 	(void)state;
 	assert_true(slurm_job_parse(text, strlen(text), &j, &err));
 	assert_string_equal(j.job, "4711");
+	assert_string_equal(j.sluid, "sEKNKTV3WPV500");
 	assert_string_equal(j.account, "physics");
 	assert_string_equal(j.user, "alice");
 	assert_string_equal(j.partition, "gpu");
@@ -41,12 +43,13 @@ a_job_file_tells_all_there_is(void **state)
 static void
 a_job_file_needs_only_the_number(void **state)
 {
-	const char text[] = "job=1\naccount=\ngpus=\nuid=\nstart=";
+	const char text[] = "job=1\nsluid=\naccount=\ngpus=\nuid=\nstart=";
 	struct slurm_job j;
 	struct err err;
 
 	(void)state;
 	assert_true(slurm_job_parse(text, strlen(text), &j, &err));
+	assert_string_equal(j.sluid, "");
 	assert_string_equal(j.account, "");
 	assert_int_equal(j.uid, -1);
 	assert_int_equal(j.start_wall_ns, -1);
@@ -64,6 +67,8 @@ static const struct bad_row bad_rows[] = {
 	{"a number that is none", "job=47x\n", "line 1: job"},
 	{"an empty number", "job=\n", "line 1: job"},
 	{"a number that would climb out of the folder", "job=../1\n", "line 1: job"},
+	{"a SLUID that is a number", "job=1\nsluid=4711\n", "line 2: sluid"},
+	{"a SLUID with a letter that it cannot have", "job=1\nsluid=sEKNKTV3WPVU00\n", "line 2: sluid"},
 	{"no equals sign", "job=1\nphysics\n", "line 2"},
 	{"a control character", "job=1\naccount=phy\x1b[2Jsics\n", "line 2: account"},
 	{"not UTF-8", "job=1\nuser=al\xffice\n", "line 2: user"},

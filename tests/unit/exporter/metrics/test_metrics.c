@@ -246,6 +246,7 @@ fixture_init(struct fixture *f)
 	f->alloc = (struct alloc_stats){.from_kubelet = 3,
 	                                .from_slurm = 1,
 	                                .unresolved = 1,
+	                                .unmapped_processes = 3,
 	                                .refused_files = 2,
 	                                .kubelet = {.used = true, .up = true, .failures = 4},
 	                                .kubelet_age_ns = 1500000000};

@@ -19,6 +19,7 @@
 #define POD_SLICE "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" UID_UNDERSCORED ".slice"
 #define POD_SCOPE POD_SLICE "/cri-containerd-" CID ".scope"
 #define JOB_FOLDER "system.slice/slurmstepd.scope/job_4711"
+#define SLUID "sEKNKTV3WPV500"
 #define USER_SLICE "user.slice/user-1000.slice"
 
 static char none[] = "";
@@ -278,6 +279,48 @@ v1_tells_the_same_but_for_pressure_and_what_is_unlimited(void **state)
 	live(n);
 	assert_int_equal(n->row_count, 1);
 	assert_memory_equal(n->rows[0].values, wanted, sizeof(wanted));
+}
+
+/* The second process stands for one whose PID another job has by now. */
+static void
+a_job_is_found_by_the_sluid_that_its_cgroup_has(void **state)
+{
+	struct node *n = *state;
+	struct wire_holder other = OTHER(5, WIRE_SLURM_JOB, "4712", -1);
+
+	put(n, "cgroup/cgroup.controllers", "cpu io memory\n");
+	put_v2(n, "system.slice/slurmstepd.scope/" SLUID);
+	put_process(n, 100, "0::/system.slice/slurmstepd.scope/" SLUID "/step_0/user/task_0\n");
+	begin(n, 100);
+	add_process(n, &job, 100);
+	memcpy(n->processes[0].slurm_sluid, SLUID, sizeof(SLUID));
+	add_process(n, &other, 100);
+	memcpy(n->processes[1].slurm_sluid, "sEKNKTV3WPV501", sizeof(SLUID));
+	live(n);
+	assert_int_equal(n->row_count, 1);
+	assert_ptr_equal(n->rows[0].holder, &job);
+	assert_memory_equal(n->rows[0].values, of_v2, sizeof(of_v2));
+	assert_int_equal(unread(n), 1);
+}
+
+static void
+a_job_in_a_pod_has_its_own_values_and_so_has_the_pod(void **state)
+{
+	struct node *n = *state;
+
+	put(n, "cgroup/cgroup.controllers", "cpu io memory\n");
+	put_v2(n, POD_SCOPE);
+	put_v2(n, POD_SCOPE "/" JOB_FOLDER);
+	put_in(n, POD_SCOPE "/" JOB_FOLDER, "memory.current", "600000\n");
+	put_process(n, 100, "0::/" POD_SCOPE "/" JOB_FOLDER "/step_0\n");
+	begin(n, 100);
+	add_process(n, &job, 100);
+	add_process(n, &pod, 100); /* as it is where the pod's namespace is not Slurm's */
+	live(n);
+	assert_int_equal(n->row_count, 2);
+	assert_ptr_equal(n->rows[0].holder, &job);
+	assert_int_equal(n->rows[0].values[WORKLOAD_MEMORY_BYTES], 600000);
+	assert_int_equal(n->rows[1].values[WORKLOAD_MEMORY_BYTES], 1000000);
 }
 
 static void
@@ -633,6 +676,10 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(v2_tells_all_values, node_setup, node_teardown),
 		cmocka_unit_test_setup_teardown(v1_tells_the_same_but_for_pressure_and_what_is_unlimited, node_setup,
+	                                        node_teardown),
+		cmocka_unit_test_setup_teardown(a_job_is_found_by_the_sluid_that_its_cgroup_has, node_setup,
+	                                        node_teardown),
+		cmocka_unit_test_setup_teardown(a_job_in_a_pod_has_its_own_values_and_so_has_the_pod, node_setup,
 	                                        node_teardown),
 		cmocka_unit_test_setup_teardown(v1_with_v2_beside_it_has_pressure_too, node_setup, node_teardown),
 		cmocka_unit_test_setup_teardown(files_that_are_missing_or_odd_leave_their_values_out, node_setup,
