@@ -269,6 +269,15 @@ class Node(Doctor):
         if os.geteuid() == 0:
             self.assertIn("1 jobs", found["Slurm job files"][1])
 
+    def test_jobs_whose_cgroups_have_a_sluid_need_it_in_their_files(self):
+        self.write("sys/fs/cgroup/system.slice/slurmstepd.scope/job_4710/cgroup.procs")
+        self.write("run/tollgate-slurm/4711", "job=4711\naccount=a\n")
+        self.assertNotIn("Slurm job names", lines(self.ask()))
+        self.write("sys/fs/cgroup/system.slice/gn1_slurmstepd.scope/sEKNKTV3WPV500/cgroup.procs")
+        self.expect(self.ask(), 1, Slurm_job_names=("warn", "1 of 1 jobs", "no sluid=", "sEKNKTV3WPV500", "CgroupJobIdPaths=yes", "tollgate-prolog.sh"))
+        self.write("run/tollgate-slurm/4711", "job=4711\nsluid=sEKNKTV3WPV500\naccount=a\n")
+        self.expect(self.ask(), 1, Slurm_job_names=("ok", "1 jobs", "CgroupJobIdPaths=no"))
+
     @unittest.skipUnless(os.geteuid() == 0, "giving files to another user needs root")
     def test_the_exporters_user_is_told_what_is_closed_to_it(self):
         for folder, _, _ in os.walk(self.root):

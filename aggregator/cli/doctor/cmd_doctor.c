@@ -45,6 +45,7 @@ static const struct check checks[] = {
 	{"kubelet", GROUP_NODE, probe_kubelet_answer, judge_kubelet_answer},
 	{"pod labels", GROUP_NODE, probe_pod_labels, judge_pod_labels},
 	{"allocations", GROUP_NODE, probe_allocations, judge_allocations},
+	{"Slurm job names", GROUP_NODE, probe_slurm_names, judge_slurm_names},
 	{"push", GROUP_NODE, probe_push, judge_push},
 	{"spool", GROUP_NODE, probe_spool, judge_spool},
 };

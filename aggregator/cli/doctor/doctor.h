@@ -37,7 +37,7 @@ judge_fn judge_reachable, judge_database, judge_token_file, judge_token, judge_c
 judge_fn judge_user, judge_driver, judge_library, judge_devices, judge_pid_namespace, judge_processes, judge_cgroup,
 	judge_pods, judge_kubelet, judge_slurm;
 judge_fn judge_exporter, judge_readings, judge_accounting, judge_placements, judge_kubelet_answer, judge_pod_labels,
-	judge_allocations, judge_push, judge_spool;
+	judge_allocations, judge_slurm_names, judge_push, judge_spool;
 
 /* State that the probes share; every file is looked up under root. */
 struct doctor {
@@ -60,7 +60,7 @@ probe_fn probe_reachable, probe_database, probe_token_file, probe_token, probe_c
 probe_fn probe_user, probe_driver, probe_library, probe_devices, probe_pid_namespace, probe_processes, probe_cgroup,
 	probe_pods, probe_kubelet, probe_slurm;
 probe_fn probe_exporter, probe_readings, probe_accounting, probe_placements, probe_kubelet_answer, probe_pod_labels,
-	probe_allocations, probe_push, probe_spool;
+	probe_allocations, probe_slurm_names, probe_push, probe_spool;
 
 /* A file of the host, under --root; kept in f->thing. */
 const char *doctor_path(const struct doctor *d, const char *path, struct facts *f);

@@ -13,6 +13,9 @@
 #define READING_LATE_NS (30 * NS_PER_S)
 #define SPOOL_WARN_BYTES (INT64_C(1) << 30)
 #define SPOOL_FAIL_BYTES (INT64_C(64) << 20)
+#define SLUID_REMEDY                                                                                   \
+	"install this version's tollgate-prolog.sh, which writes sluid= from SLURM_JOB_SLUID, or set " \
+	"CgroupJobIdPaths=yes in Slurm's cgroup.conf"
 
 static void PRINTF_LIKE(4, 5) say(struct finding *ret, enum verdict verdict, const char *remedy, const char *fmt, ...)
 {
@@ -480,6 +483,24 @@ judge_allocations(const struct facts *f, struct finding *ret)
 		    "%" PRId64 " name no GPU of this node", f->count);
 	else
 		say(ret, VERDICT_OK, "", "%" PRId64 " devices are given to workloads", f->of > 0 ? f->of : 0);
+}
+
+void
+judge_slurm_names(const struct facts *f, struct finding *ret)
+{
+	if (f->count > 0)
+		say(ret, VERDICT_WARN, SLUID_REMEDY,
+		    "%" PRId64 " of %" PRId64
+		    " jobs whose cgroup is named by SLUID have no sluid= in their file, so their processes have no account: %s",
+		    f->count, f->of, f->text);
+	else if (f->failures > 0)
+		say(ret, VERDICT_WARN, SLUID_REMEDY,
+		    "%" PRId64 " processes on GPUs are in jobs that are known by SLUID alone: no file has it in sluid=",
+		    f->failures);
+	else
+		say(ret, VERDICT_OK, "",
+		    "the cgroups of %" PRId64 " jobs are named by SLUID (CgroupJobIdPaths=no), and their files have it",
+		    f->of);
 }
 
 void

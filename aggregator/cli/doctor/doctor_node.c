@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "aggregator/cli/doctor/doctor.h"
+#include "common/base/text.h"
 
 /* The kernel's number for the first namespace of processes, which is the host's (PROC_PID_INIT_INO). */
 #define HOST_PID_NAMESPACE "pid:[4026531836]"
@@ -293,4 +294,84 @@ probe_slurm(struct doctor *d, struct facts *ret)
 		}
 	}
 	closedir(dir);
+}
+
+/* Whether a line of the file is exactly `line`. */
+static bool
+has_line(int dir, const char *name, const char *line)
+{
+	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+	char at[256];
+	bool found = false;
+
+	if (fd >= 0 && f == NULL)
+		close(fd);
+	while (f != NULL && !found && fgets(at, sizeof(at), f) != NULL) {
+		at[strcspn(at, "\n")] = '\0';
+		found = strcmp(at, line) == 0;
+	}
+	if (f != NULL)
+		fclose(f);
+	return found;
+}
+
+static bool
+some_file_names(const struct doctor *d, const char *sluid)
+{
+	struct facts at = {0};
+	DIR *dir = opendir(doctor_path(d, "/run/tollgate-slurm", &at));
+	const struct dirent *e;
+	char line[sizeof("sluid=") + SLUID_CHARS];
+	bool found = false;
+
+	snprintf(line, sizeof(line), "sluid=%.*s", SLUID_CHARS, sluid);
+	while (dir != NULL && !found && (e = readdir(dir)) != NULL)
+		found = e->d_name[0] != '.' && has_line(dirfd(dir), e->d_name, line);
+	if (dir != NULL)
+		closedir(dir);
+	return found;
+}
+
+/* The folders of jobs below one slurmstepd.scope. */
+static void
+look_at_scope(const struct doctor *d, const char *scope, struct facts *ret)
+{
+	struct facts at = {0};
+	char path[300];
+	const struct dirent *e;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/sys/fs/cgroup/system.slice/%s", scope);
+	dir = opendir(doctor_path(d, path, &at));
+	while (dir != NULL && (e = readdir(dir)) != NULL) {
+		if (!text_is_sluid(e->d_name, strlen(e->d_name)))
+			continue;
+		ret->of++;
+		if (!some_file_names(d, e->d_name)) {
+			ret->count++;
+			add_name(ret, e->d_name);
+		}
+	}
+	if (dir != NULL)
+		closedir(dir);
+}
+
+/* Slurm 26.05 and later name the cgroup of a job by its SLUID unless CgroupJobIdPaths=yes. In other slices than system.slice, and in pods that
+ * run slurmd, the exporter sees what the folders here do not show. */
+void
+probe_slurm_names(struct doctor *d, struct facts *ret)
+{
+	DIR *dir = opendir(doctor_path(d, "/sys/fs/cgroup/system.slice", ret));
+	const struct dirent *e;
+	int64_t unmapped = 0;
+
+	while (dir != NULL && (e = readdir(dir)) != NULL)
+		if (text_ends(e->d_name, "slurmstepd.scope"))
+			look_at_scope(d, e->d_name, ret);
+	if (dir != NULL)
+		closedir(dir);
+	if (metric_value(buf_text(&d->metrics), "tollgate_exporter_unmapped_slurm_processes", NULL, &unmapped))
+		ret->failures = unmapped / 1000;
+	ret->absent = ret->of == 0 && ret->failures == 0;
 }

@@ -109,6 +109,9 @@ static const struct {
 	{"allocations", judge_allocations, {.of = 5}, VERDICT_OK, "5 devices", ""},
 	{"files about jobs that are refused", judge_allocations, {.of = 5, .failures = 2, .count = 1}, VERDICT_WARN, "2 files", "root's"},
 	{"allocations of what is not there", judge_allocations, {.of = 5, .count = 1}, VERDICT_WARN, "1 name no GPU", "slurm-gpus"},
+	{"jobs by SLUID, all with their files", judge_slurm_names, {.of = 3}, VERDICT_OK, "3 jobs are named by SLUID (CgroupJobIdPaths=no)", ""},
+	{"jobs by SLUID that no file has", judge_slurm_names, {.of = 3, .count = 1, .text = "sEKNKTV3WPV500"}, VERDICT_WARN, "1 of 3 jobs whose cgroup is named by SLUID have no sluid= in their file, so their processes have no account: sEKNKTV3WPV500", "CgroupJobIdPaths=yes"},
+	{"processes in jobs by SLUID alone", judge_slurm_names, {.failures = 2}, VERDICT_WARN, "2 processes on GPUs", "tollgate-prolog.sh"},
 	{"batches that arrive", judge_push, {.status = 2, .count = 1, .of = 3, .difference_ns = NS_PER_MIN}, VERDICT_OK, "1 wait", ""},
 	{"an exporter on its own", judge_push, {.status = 0}, VERDICT_WARN, "no aggregator", "--aggregator-url"},
 	{"nothing ever acknowledged", judge_push, {.status = 1, .of = 5, .difference_ns = NS_PER_MIN}, VERDICT_FAIL, "5 requests failed", "token"},
@@ -243,6 +246,12 @@ what_the_exporter_was_not_told_is_on_its_page(void **state)
 	assert_int_equal(f.count, 1);
 	assert_int_equal(f.failures, 4);
 	assert_true(look(probe_allocations, "").absent);
+
+	f = look(probe_slurm_names, "tollgate_exporter_unmapped_slurm_processes 2\n");
+	assert_false(f.absent);
+	assert_int_equal(f.failures, 2);
+	assert_true(look(probe_slurm_names, "tollgate_exporter_unmapped_slurm_processes 0\n").absent);
+	assert_true(look(probe_slurm_names, "").absent);
 }
 
 int
