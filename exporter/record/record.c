@@ -199,7 +199,7 @@ write_file(struct recorder *r)
 		if (f->gpus[i].down_ns >= 0) {
 			e.kind = RECORD_FAULT;
 			e.at_ns = f->gpus[i].down_ns;
-			memcpy(e.fault, f->gpus[i].down_kind, sizeof(e.fault));
+			e.fault = f->gpus[i].fault;
 			record_add_event(f, e);
 		}
 		if (f->gpus[i].silent_ns >= 0) {

@@ -137,10 +137,14 @@ add_run(struct buf *out, const struct record_file *f, const struct record_run *r
 static void
 add_event(struct buf *out, const struct record_file *f, const struct record_event *e)
 {
+	static const char *const faults[] = {[GPU_FAULT_LOST] = "lost",
+	                                     [GPU_FAULT_RESET_REQUIRED] = "reset_required",
+	                                     [GPU_FAULT_OTHER] = "unknown"};
+
 	if (e->kind == RECORD_HANG)
 		buf_str(out, "  - {name: \"*\", hang: true");
 	else if (e->kind == RECORD_FAULT)
-		buf_printf(out, "  - {%s: true", e->fault);
+		buf_printf(out, "  - {%s: true", faults[e->fault]);
 	else
 		buf_printf(out, "  - {xid: %" PRIu32, e->xid);
 	buf_printf(out, ", gpu: %zu", number_of(f, e->gpu));

@@ -48,7 +48,7 @@ struct record_gpu {
 	struct record_instance instances[GPU_INSTANCE_MAX];
 	size_t instance_count;
 	int64_t down_ns, silent_ns; /* since when; -1: it is not */
-	char down_kind[16];
+	enum gpu_fault fault;       /* while it is down */
 	struct gpu_xid xids[GPU_XID_MAX];
 	size_t xid_count;
 };
@@ -60,7 +60,7 @@ struct record_event {
 	size_t gpu;
 	int64_t at_ns, until_ns;
 	uint32_t xid;
-	char fault[16];
+	enum gpu_fault fault;
 };
 
 struct record_file {

@@ -166,32 +166,23 @@ find_or_add_gpu(struct record_file *f, size_t place, const struct gpu_reading *r
 	buf_init(&g->readings, RECORD_TEXT_MAX);
 	forget(g->last, RECORD_BOARD_FIELDS);
 	if (f->now_ns > 0)
-		record_add_event(f,
-		                 (struct record_event){
-					 .kind = RECORD_FAULT, .gpu = place, .until_ns = f->now_ns, .fault = "lost"});
+		record_add_event(f, (struct record_event){.kind = RECORD_FAULT,
+		                                          .gpu = place,
+		                                          .until_ns = f->now_ns,
+		                                          .fault = GPU_FAULT_LOST});
 	return g;
-}
-
-static const char *
-fault_of(const char *reason)
-{
-	if (strstr(reason, "lost") || strstr(reason, "listed"))
-		return "lost";
-	return strstr(reason, "reset") ? "reset_required" : "unknown";
 }
 
 /* Rule 4. */
 static void
 take_health(struct record_file *f, size_t place, struct record_gpu *g, const struct gpu_reading *r)
 {
-	const char *fault = r->down ? fault_of(r->down_reason) : "";
-
-	if (g->down_ns >= 0 && (r->silent || strcmp(fault, g->down_kind) != 0)) {
-		struct record_event e = {
-			.kind = RECORD_FAULT, .gpu = place, .at_ns = g->down_ns, .until_ns = f->now_ns};
-
-		memcpy(e.fault, g->down_kind, sizeof(e.fault));
-		record_add_event(f, e);
+	if (g->down_ns >= 0 && (r->silent || r->fault != g->fault)) {
+		record_add_event(f, (struct record_event){.kind = RECORD_FAULT,
+		                                          .gpu = place,
+		                                          .at_ns = g->down_ns,
+		                                          .until_ns = f->now_ns,
+		                                          .fault = g->fault});
 		g->down_ns = -1;
 	}
 	if (g->silent_ns >= 0 && !r->silent) {
@@ -205,7 +196,7 @@ take_health(struct record_file *f, size_t place, struct record_gpu *g, const str
 		g->silent_ns = f->now_ns;
 	if (r->down && !r->silent && g->down_ns < 0) {
 		g->down_ns = f->now_ns;
-		snprintf(g->down_kind, sizeof(g->down_kind), "%s", fault);
+		g->fault = r->fault;
 	}
 }
 

@@ -62,16 +62,18 @@ gpu_reading_clear(struct gpu_reading *r)
 	r->index = -1;
 	r->xid_count = 0;
 	r->down = false;
+	r->fault = GPU_FAULT_NONE;
 	forget_values(r);
 }
 
 void
-gpu_reading_down(struct gpu_reading *r, const char *fmt, ...)
+gpu_reading_down(struct gpu_reading *r, enum gpu_fault fault, const char *fmt, ...)
 {
 	va_list args;
 
 	forget_values(r);
 	r->down = true;
+	r->fault = fault;
 	va_start(args, fmt);
 	vsnprintf(r->down_reason, sizeof(r->down_reason), fmt, args);
 	va_end(args);

@@ -90,6 +90,14 @@ enum gpu_kind {
 	GPU_KINDS,
 };
 
+/* Why a GPU is down, as far as something is done about it; the words are for people. */
+enum gpu_fault {
+	GPU_FAULT_NONE, /* it is not down */
+	GPU_FAULT_LOST, /* fell off the bus, or is no longer listed */
+	GPU_FAULT_RESET_REQUIRED,
+	GPU_FAULT_OTHER,
+};
+
 struct gpu_reading {
 	char uuid[GPU_TEXT];
 	char model[GPU_TEXT];
@@ -100,6 +108,7 @@ struct gpu_reading {
 	bool silent;       /* the driver did not answer in time, nothing is known; set by the reader, not by sources */
 	bool library_lost; /* the library itself failed during this reading: open it again */
 	bool down;         /* lost, in error, or not answering; the fields below are then ABSENT or empty */
+	enum gpu_fault fault;
 	char down_reason[GPU_TEXT];
 	bool mig;                                  /* MIG mode is on */
 	int64_t units_unallocated, units_stranded; /* of a partitioned GPU: slices in no instance */
@@ -141,7 +150,7 @@ DEFINE_OWNED(gpu_snapshot, struct gpu_snapshot)
 void gpu_snapshot_resize(struct gpu_snapshot *s, size_t count); /* at most GPU_MAX */
 void gpu_reading_clear(struct gpu_reading *r);                  /* all ABSENT or empty */
 /* Keeps the identity of the GPU and its errors, and drops the values read. */
-void gpu_reading_down(struct gpu_reading *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void gpu_reading_down(struct gpu_reading *r, enum gpu_fault fault, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* Finds or adds the entry of a process, so that several lists can be united. NULL beyond GPU_PROCESS_MAX. */
 struct gpu_process *gpu_reading_process(struct gpu_reading *r, uint32_t pid, int32_t gi, int32_t ci);
 const struct gpu_process *gpu_reading_find(const struct gpu_reading *r, uint32_t pid, int32_t gi, int32_t ci);

@@ -207,7 +207,7 @@ copy_identity(struct gpu_reading *to, const struct gpu_reading *from)
 static void
 make_silent(struct gpu_reading *g)
 {
-	gpu_reading_down(g, "%s", "");
+	gpu_reading_down(g, GPU_FAULT_NONE, "%s", "");
 	g->down = false;
 	g->silent = true;
 }

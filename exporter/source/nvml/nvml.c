@@ -83,10 +83,21 @@ set_listed(struct nvml_source *s, struct known_gpu *known, const struct listed_g
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void
-set_down(struct nvml_source *s, struct known_gpu *known, int64_t boot_ns, const char *why)
+static enum gpu_fault
+fault_of_status(int status)
 {
-	struct listed_gpu listed = {.index = known->listed.index, .boot_ns = boot_ns, .seen = true};
+	switch (status) {
+	case NVST_SUCCESS: return GPU_FAULT_NONE;
+	case NVST_GPU_IS_LOST: return GPU_FAULT_LOST;
+	case NVST_RESET_REQUIRED: return GPU_FAULT_RESET_REQUIRED;
+	default: return GPU_FAULT_OTHER;
+	}
+}
+
+static void
+set_down(struct nvml_source *s, struct known_gpu *known, int64_t boot_ns, enum gpu_fault fault, const char *why)
+{
+	struct listed_gpu listed = {.index = known->listed.index, .boot_ns = boot_ns, .seen = true, .fault = fault};
 
 	snprintf(listed.down_reason, sizeof(listed.down_reason), "%s", why);
 	set_listed(s, known, &listed);
@@ -199,7 +210,7 @@ list_index(struct nvml_reading *n, uint32_t index, struct gpu_snapshot *into)
 	}
 	for (size_t i = 0; i < s->gpu_count; i++)
 		if (s->gpus[i]->listed.index == (int32_t)index && !s->gpus[i]->listed.seen) {
-			set_down(s, s->gpus[i], n->boot_ns, nvml_status_text(s, n->fault));
+			set_down(s, s->gpus[i], n->boot_ns, fault_of_status(n->fault), nvml_status_text(s, n->fault));
 			return;
 		}
 	add_unidentified(into, index, nvml_status_text(s, n->fault));
@@ -218,7 +229,7 @@ begin_reading(const struct known_gpu *known, const struct listed_gpu *listed, co
 	r->xid_count = events->xid_count;
 	memcpy(r->xids, events->xids, events->xid_count * sizeof(*r->xids));
 	if (!listed->device)
-		gpu_reading_down(r, "%s", listed->down_reason);
+		gpu_reading_down(r, listed->fault, "%s", listed->down_reason);
 }
 
 /* Only nvml_list changes known_gpu.listed, in one thread, so it reads that without the lock. */
@@ -254,7 +265,7 @@ nvml_list(struct gpu_source *base, int64_t boot_ns, struct gpu_snapshot *into, s
 	gpu_snapshot_resize(into, s->gpu_count);
 	for (size_t i = 0; i < s->gpu_count; i++) {
 		if (!s->gpus[i]->listed.seen)
-			set_down(s, s->gpus[i], boot_ns, "no longer listed by the driver");
+			set_down(s, s->gpus[i], boot_ns, GPU_FAULT_LOST, "no longer listed by the driver");
 		begin_reading(s->gpus[i], &s->gpus[i]->listed, &s->gpus[i]->events, &into->gpus[i]);
 	}
 	return true;
@@ -310,7 +321,7 @@ nvml_read(struct gpu_source *base, size_t place, struct gpu_reading *r)
 		nvml_read_gpu(&n);
 	}
 	if (n.fault != NVST_SUCCESS) {
-		gpu_reading_down(r, "%s", nvml_status_text(s, n.fault));
+		gpu_reading_down(r, fault_of_status(n.fault), "%s", nvml_status_text(s, n.fault));
 		r->library_lost = n.fault == NVST_UNINITIALIZED;
 	}
 	if (r->down)

@@ -505,7 +505,8 @@ read_partitioned(struct nvml_reading *n)
 	if (!nvml_needs(n, NVML_CALL(n->s, nvmlDeviceGetMaxMigDeviceCount, n->device, &max_instances)))
 		return;
 	if (max_instances == 0 || max_instances > GPU_INSTANCE_MAX) {
-		gpu_reading_down(r, "the driver allows %" PRIu32 " MIG instances, between 1 and %d expected",
+		gpu_reading_down(r, GPU_FAULT_OTHER,
+		                 "the driver allows %" PRIu32 " MIG instances, between 1 and %d expected",
 		                 max_instances, GPU_INSTANCE_MAX);
 		return;
 	}
@@ -518,7 +519,7 @@ read_partitioned(struct nvml_reading *n)
 			read_instance_gpm(n, &n->gpu->slots[i], &r->instances[at++]);
 	nvml_drop_mps_servers(n);
 	if (!gpu_reading_weigh(r, &g, &err))
-		gpu_reading_down(r, "%.*s", GPU_TEXT - 1, err.text);
+		gpu_reading_down(r, GPU_FAULT_OTHER, "%.*s", GPU_TEXT - 1, err.text);
 }
 
 /* A driver or GPU without MIG says so; after any other failure the mode is unknown and the GPU cannot be read. */

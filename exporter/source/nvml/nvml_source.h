@@ -118,6 +118,7 @@ struct known_name {
 /* The list's result for a GPU, used by its next reading. */
 struct listed_gpu {
 	struct nvml_device *device; /* NULL: no handle, and down_reason says why */
+	enum gpu_fault fault;
 	char down_reason[GPU_TEXT];
 	int32_t index;
 	int64_t boot_ns;

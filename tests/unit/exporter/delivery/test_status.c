@@ -247,7 +247,7 @@ what_is_wrong_with_a_gpu_is_told_with_its_newest_error(void **state)
 	s->readings[0].xids[0] = (struct gpu_xid){.code = 48, .count = 1, .last_wall_ns = 9};
 	s->readings[0].xids[1] = (struct gpu_xid){.code = 79, .count = 1, .last_wall_ns = 10};
 	s->readings[0].xid_count = 2;
-	gpu_reading_down(&s->readings[0], "GPU is lost");
+	gpu_reading_down(&s->readings[0], GPU_FAULT_LOST, "GPU is lost");
 	s->readings[1].silent = true;
 	j = message(s);
 	assert_false(truth_of(gpu(j, 0), "healthy"));

@@ -313,7 +313,7 @@ a_gpu_without_answer_keeps_its_allocation(void **state)
 	(void)state;
 	node_init(&n);
 	put(n.slurm, "7", "job=7\ngpus=0\n");
-	gpu_reading_down(&n.snap->gpus[0], "lost");
+	gpu_reading_down(&n.snap->gpus[0], GPU_FAULT_LOST, "lost");
 	assert_string_equal(allocations(&n, text), "7//@GPU-a ");
 }
 

@@ -187,6 +187,7 @@ assert_same_gpu(int tick, size_t gpu, const struct gpu_reading *was, const struc
 	assert_int_equal(is->index, was->index);
 	if (is->down != was->down)
 		fail_msg("tick %d, GPU %zu: down %d, was %d (%s)", tick, gpu, is->down, was->down, was->down_reason);
+	assert_int_equal(is->fault, was->fault);
 	assert_int_equal(is->xid_count, was->xid_count);
 	for (size_t i = 0; i < was->xid_count; i++)
 		assert_int_equal(is->xids[i].count, was->xids[i].count);

@@ -96,7 +96,7 @@ each_change_is_told_once(void **state)
 		gpu_reading_clear(r);
 		snprintf(r->uuid, sizeof(r->uuid), "GPU-1");
 		if (rows[i].down)
-			gpu_reading_down(r, "%s", rows[i].reason);
+			gpu_reading_down(r, GPU_FAULT_OTHER, "%s", rows[i].reason);
 		r->silent = rows[i].silent;
 		for (size_t k = 0; k < 2 && rows[i].xids[k].code; k++)
 			r->xids[r->xid_count++] = rows[i].xids[k];
@@ -120,7 +120,7 @@ gpus_are_told_apart_by_their_uuid(void **state)
 		gpu_reading_clear(&s->gpus[i]);
 		snprintf(s->gpus[i].uuid, sizeof(s->gpus[i].uuid), "GPU-%zu", i);
 		s->gpus[i].index = (int32_t)i;
-		gpu_reading_down(&s->gpus[i], "lost");
+		gpu_reading_down(&s->gpus[i], GPU_FAULT_LOST, "lost");
 	}
 	assert_int_equal(gpu_changes_take(c, s, 0, &list), GPU_MAX);
 	assert_string_equal(list[63].uuid, "GPU-63");

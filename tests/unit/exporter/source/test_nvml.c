@@ -325,6 +325,8 @@ a_gpu_that_fails_is_down_and_the_others_go_on(void **state)
 				   "  - {gpu: 1, at: 10s, until: 20s, reset_required: true}\n"
 				   "  - {gpu: 2, at: 10s, until: 20s, unknown: true}\n";
 	static const char *const reasons[] = {"GPU is lost", "GPU requires a reset", "unknown error"};
+	static const enum gpu_fault faults[] = {GPU_FAULT_LOST, GPU_FAULT_RESET_REQUIRED, GPU_FAULT_OTHER,
+	                                        GPU_FAULT_NONE};
 	char uuid[4][GPU_TEXT];
 
 	(void)state;
@@ -342,6 +344,7 @@ a_gpu_that_fails_is_down_and_the_others_go_on(void **state)
 		assert_int_equal(r->index, (int)i);
 		assert_true(r->down == (i < 3));
 		assert_string_equal(r->down_reason, i < 3 ? reasons[i] : "");
+		assert_int_equal(r->fault, faults[i]);
 		assert_int_equal(r->process_count, i < 3 ? 0 : 1);
 		assert_int_equal(r->energy_mj == ABSENT, i < 3);
 	}

@@ -201,6 +201,7 @@ a_gpu_that_is_no_longer_listed_is_down_and_keeps_its_place(void **state)
 	simnode_nvml(&node)->api.nvmlDeviceGetCount_v2 = tell_number;
 	number = 2;
 	assert_string_equal(simnode_read(&node, 2 * S, 2)->down_reason, "no longer listed by the driver");
+	assert_int_equal(simnode_read(&node, 2 * S, 2)->fault, GPU_FAULT_LOST);
 	number = GPU_MAX + 1;
 	assert_false(simnode_try_read(&node, 3 * S, &err));
 	assert_int_equal(err.kind, ERR_INVALID);

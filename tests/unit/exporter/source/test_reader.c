@@ -72,7 +72,7 @@ fake_list(struct gpu_source *s, int64_t boot_ns, struct gpu_snapshot *into, stru
 		into->gpus[i].xids[0] = (struct gpu_xid){.code = 79, .count = fake.xids[i], .last_wall_ns = 1};
 		into->gpus[i].index = (int32_t)i;
 		if (fake.down[i])
-			gpu_reading_down(&into->gpus[i], "gone");
+			gpu_reading_down(&into->gpus[i], GPU_FAULT_LOST, "gone");
 	}
 	pthread_mutex_unlock(&fake.lock);
 	return !fail || err_set(err, ERR_RETRY, "no list today");
