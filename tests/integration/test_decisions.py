@@ -63,7 +63,9 @@ def turns(port):
 class Decisions(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.stack = s = cls.enterClassContext(Stack(options=[*OPTIONS, "--lease-confirm", "1h", "--lease-silence", "1h", "--quota-quiet", "0s"]))
+        # an order is acknowledged before it is overdue, also by a busy machine
+        long = ["--reclaim-grace", "10s", "--lease-confirm", "1h", "--lease-silence", "1h"]
+        cls.stack = s = cls.enterClassContext(Stack(options=[*OPTIONS, *long, "--quota-quiet", "0s"]))
         s.apply(POLICY)
         s.token("scheduler", role="scheduler")
         s.token("dev", role="developer", tenant="globex")

@@ -369,8 +369,11 @@ class Events(unittest.TestCase):
 
 
 class Killed(unittest.TestCase):
+    # a request stays at the lock until the test has seen it there
+    PATIENT = ["--lock-timeout", "10m", "--statement-timeout", "10m"]
+
     def test_an_aggregator_killed_in_the_middle_of_a_request_has_stored_all_of_it_or_nothing(self):
-        with stack.Stack() as s:
+        with stack.Stack(options=self.PATIENT) as s:
             s.apply(POLICY)
             for case in range(6):
                 batch = [event(i, source=f"/kill/{case}") for i in range(500)]
@@ -401,7 +404,7 @@ class Killed(unittest.TestCase):
                 self.assertEqual(s.sql(count), [["500"]])
 
     def test_a_database_killed_in_the_middle_of_a_request_is_answered_503_and_the_repetition_counts_once(self):
-        with stack.Stack() as s:
+        with stack.Stack(options=self.PATIENT) as s:
             s.apply(POLICY)
             body = json.dumps([event(i, source="/crash") for i in range(500)]).encode()
             answers = []

@@ -6,8 +6,8 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
-import time
 import unittest
 
 from tests.integration.test_live import gpu, status
@@ -153,7 +153,13 @@ class Quota(unittest.TestCase):
         self.assertEqual(self.stack.sql(f"select begun_seq < ended_seq from exception where id = {made['id']}"), [["t"]])
 
     def metrics(self, role="admin"):
-        time.sleep(0.15)  # a page is at most this old
+        """A page whose figures were read after this was called: two readings have ended since, and so one has begun."""
+
+        def readings():
+            return int(re.search(r"^tollgate_aggregator_metrics_readings_total (\d+)$", self.stack.get("/metrics").text(), re.M)[1])
+
+        goal = readings() + 2
+        wait_for("two readings of the ledger", lambda: readings() >= goal, self.stack.aggregator)
         return self.stack.get("/metrics", role).text()
 
     def test_metrics_have_quota_by_workspace_and_a_tenant_sees_its_own(self):

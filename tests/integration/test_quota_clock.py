@@ -20,7 +20,8 @@ tenants:
 nodes: [{{name: n1, tenant: acme, model: {SHORT}, gpus: 4}}]
 """
 LONG = ["--lease-confirm", "10m", "--lease-silence", "10m", "--reclaim-grace", "10m"]
-SHORTLY = ["--lease-confirm", "2s", "--lease-silence", "2s", "--reclaim-grace", "2s"]
+# A lease is to be confirmed before it expires, also by a busy machine.
+SHORTLY = ["--lease-confirm", "10s", "--lease-silence", "2s", "--reclaim-grace", "2s"]
 HOUR, DAY = 3600, 86400
 
 

@@ -28,7 +28,8 @@ NS = 1_000_000_000
 class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.stack = cls.enterClassContext(Stack())
+        # a test locks the table of tokens: the daemon's patience must not decide
+        cls.stack = cls.enterClassContext(Stack(options=["--lock-timeout", "10m", "--statement-timeout", "10m"]))
         cls.stack.apply(POLICY)
         cls.stack.token("boss of acme", role="tenant-admin", tenant="acme")
         cls.stack.token("viewer of globex", role="viewer", tenant="globex")

@@ -109,7 +109,7 @@ def amount(costs):
 class UsageCost(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.s = cls.enterClassContext(Stack(options=["--rollup-interval", "100ms", "--cost-rows", str(COST_ROWS), "--lock-timeout", "1m"]))
+        cls.s = cls.enterClassContext(Stack(options=["--rollup-interval", "100ms", "--cost-rows", str(COST_ROWS), "--lock-timeout", "10m", "--statement-timeout", "10m"]))
         cls.s.apply(policy(rfc3339(START), ("n1", "n2")))
         cls.s.apply(policy(rfc3339(END)))
         cls.s.apply(policy(rfc3339(LATER), ("n3",), "2", "USD"))

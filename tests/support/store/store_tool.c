@@ -812,8 +812,8 @@ main(int argc, char **argv)
 		if (strcmp(commands[i].name, argv[2]) == 0)
 			ok = db_new(&(struct db_options){.conninfo = argv[1],
 			                                 .application = "store_tool",
-			                                 .statement_timeout_ns = 120 * NS_PER_S,
-			                                 .lock_timeout_ns = 60 * NS_PER_S,
+			                                 .statement_timeout_ns = 10 * NS_PER_MIN,
+			                                 .lock_timeout_ns = 10 * NS_PER_MIN,
 			                                 .connect_timeout_ns = 10 * NS_PER_S},
 			            &db, &err) &&
 			     commands[i].run(db, &a, &out, &err);
