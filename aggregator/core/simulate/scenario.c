@@ -112,14 +112,9 @@ scenario_warn(struct scenario_builder *b)
 void
 quota_scenario_free(struct quota_scenario *sc)
 {
-	void **kept;
-
 	if (sc == NULL)
 		return;
-	kept = sc->memory;
-	for (; kept != NULL && *kept != NULL; kept++)
-		mem_free(*kept);
-	mem_free(sc->memory);
+	quota_memory_free(sc->memory);
 	buf_fini(&sc->warnings);
 	mem_free(sc);
 }
@@ -232,16 +227,15 @@ read_all(struct scenario_builder *b, struct err *err)
 	w->policy.settings = settings;
 	if (!scenario_read_events(b, err) || !check_ids(b, err) || !check_time(b, err))
 		return false;
-	w->policy.shapes = scenario_keep(b, b->shapes.at);
+	w->policy.shapes = scenario_keep_list(b, &b->shapes);
 	w->policy.shape_count = b->shapes.count;
-	b->shapes.at = NULL;
 	for (size_t i = 0; i < b->events.count; i++) {
 		struct quota_policy *p = NULL;
 		struct scenario_event *e = (struct scenario_event *)b->events.at + i;
 
 		if (e->event.policy == NULL)
 			continue;
-		p = scenario_keep(b, mem_alloc(sizeof(*p)));
+		p = quota_keep(&b->sc->memory, 1, sizeof(*p));
 		*p = *e->event.policy;
 		p->shapes = w->policy.shapes;
 		p->shape_count = w->policy.shape_count;
@@ -254,40 +248,27 @@ static void
 finish(struct scenario_builder *b)
 {
 	struct quota_scenario *sc = b->sc;
-	const struct scenario_class *classes = b->classes.at;
-	const char **names = scenario_keep(b, mem_array(b->classes.count + 1, sizeof(*names)));
 
-	for (size_t i = 0; i < b->classes.count; i++)
-		names[i] = classes[i].name;
-	sc->class_names = names;
 	sc->world.now_ns = SCENARIO_START_NS;
-	sc->world.nodes = scenario_keep(b, take(b->nodes.at));
+	sc->world.nodes = scenario_keep_list(b, &b->nodes);
 	sc->world.node_count = b->nodes.count;
-	sc->world.leases = scenario_keep(b, take(b->leases.at));
+	sc->world.leases = scenario_keep_list(b, &b->leases);
 	sc->world.lease_count = b->leases.count;
-	sc->world.exceptions = scenario_keep(b, take(b->exceptions.at));
+	sc->world.exceptions = scenario_keep_list(b, &b->exceptions);
 	sc->world.exception_count = b->exceptions.count;
-	sc->events = scenario_keep(b, take(b->events.at));
+	sc->events = scenario_keep_list(b, &b->events);
 	sc->event_count = b->events.count;
-	sc->runs = scenario_keep(b, take(b->runs.at));
+	sc->runs = scenario_keep_list(b, &b->runs);
 	sc->run_count = b->runs.count;
 }
 
-/* Kept memory becomes the scenario's own, whether it was read or not; NULLs in it would end the list early. */
 static void
-hand_over(struct scenario_builder *b)
+free_lists(struct scenario_builder *b)
 {
 	struct scenario_vec *lists[] = {&b->clusters,   &b->models, &b->classes,    &b->shapes, &b->tenants,
 	                                &b->workspaces, &b->homes,  &b->shares,     &b->caps,   &b->budgets,
 	                                &b->nodes,      &b->leases, &b->exceptions, &b->events, &b->runs};
-	void **kept = b->kept.at, **memory = mem_array(b->kept.count + 1, sizeof(*memory));
-	size_t n = 0;
 
-	for (size_t i = 0; i < b->kept.count; i++)
-		if (kept[i] != NULL)
-			memory[n++] = kept[i];
-	b->sc->memory = memory;
-	mem_free(b->kept.at);
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		mem_free(lists[i]->at);
 }
@@ -298,7 +279,6 @@ builder_of(const struct yaml_doc *doc, struct quota_scenario *sc)
 	return (struct scenario_builder){
 		.doc = doc,
 		.sc = sc,
-		.kept = {.size = sizeof(void *)},
 		.clusters = {.size = sizeof(const char *)},
 		.models = {.size = sizeof(const char *)},
 		.classes = {.size = sizeof(struct scenario_class)},
@@ -354,7 +334,7 @@ quota_scenario_parse(const char *name, const char *text, size_t len, struct quot
 		finish(&b);
 		scenario_warn(&b);
 	}
-	hand_over(&b);
+	free_lists(&b);
 	if (!ok)
 		return false;
 	*ret = take(sc);

@@ -29,16 +29,15 @@ struct scenario_run {
 
 struct quota_scenario {
 	struct quota_world world;
-	const char *const *class_names; /* priority classes, by index */
-	struct scenario_event *events;  /* by time, then by place in the file */
+	struct scenario_event *events; /* by time, then by place in the file */
 	size_t event_count;
 	struct scenario_run *runs; /* of leases and requests, sorted by id */
 	size_t run_count;
-	int64_t tick_ns;     /* between two ticks; 0: none but those of the file */
-	int64_t end_ns;      /* the last moment that is looked at */
-	bool over_time;      /* more happens than one batch */
-	struct buf warnings; /* one per line, for the operator, before the answers are believed */
-	void *memory;        /* everything the lists point to */
+	int64_t tick_ns;             /* between two ticks; 0: none but those of the file */
+	int64_t end_ns;              /* the last moment that is looked at */
+	bool over_time;              /* more happens than one batch */
+	struct buf warnings;         /* one per line, for the operator, before the answers are believed */
+	struct quota_memory *memory; /* of all lists and texts */
 };
 
 void quota_scenario_free(struct quota_scenario *sc);

@@ -177,26 +177,29 @@ scenario_push(struct scenario_vec *v)
 {
 	char *last;
 
-	if (v->count == v->cap) {
-		v->cap = v->cap > 0 ? 2 * v->cap : 16;
-		v->at = mem_grow(v->at, v->cap, v->size);
-	}
+	if (v->count == v->cap)
+		v->at = mem_double(v->at, &v->cap, v->size);
 	last = (char *)v->at + v->count++ * v->size;
 	memset(last, 0, v->size);
 	return last;
 }
 
-void *
-scenario_keep(struct scenario_builder *b, void *memory)
-{
-	*(void **)scenario_push(&b->kept) = memory;
-	return memory;
-}
-
 const char *
 scenario_keep_text(struct scenario_builder *b, const char *text)
 {
-	return scenario_keep(b, mem_strdup(text));
+	return quota_keep_text(&b->sc->memory, text);
+}
+
+void *
+scenario_keep_list(struct scenario_builder *b, const struct scenario_vec *v)
+{
+	void *copy;
+
+	if (v->count == 0)
+		return NULL;
+	copy = quota_keep(&b->sc->memory, v->count, v->size);
+	memcpy(copy, v->at, v->count * v->size);
+	return copy;
 }
 
 const char *
@@ -324,39 +327,27 @@ scenario_model(struct scenario_builder *b, const struct scenario_at *at, int32_t
 	return *ret != QUOTA_NONE || scenario_err(at, "model", err, "is not a model of this file's nodes or amounts");
 }
 
-static const void *
-copy_of(struct scenario_builder *b, const struct scenario_vec *v)
-{
-	void *copy;
-
-	if (v->count == 0)
-		return NULL;
-	copy = scenario_keep(b, mem_array(v->count, v->size));
-	memcpy(copy, v->at, v->count * v->size);
-	return copy;
-}
-
 void
 scenario_policy(struct scenario_builder *b, struct quota_policy *ret)
 {
 	*ret = (struct quota_policy){
 		.settings = b->sc->world.policy.settings,
-		.clusters = copy_of(b, &b->clusters),
+		.clusters = scenario_keep_list(b, &b->clusters),
 		.cluster_count = b->clusters.count,
-		.models = copy_of(b, &b->models),
+		.models = scenario_keep_list(b, &b->models),
 		.model_count = b->models.count,
 		.class_count = b->classes.count,
-		.shapes = copy_of(b, &b->shapes),
+		.shapes = scenario_keep_list(b, &b->shapes),
 		.shape_count = b->shapes.count,
-		.tenants = copy_of(b, &b->tenants),
+		.tenants = scenario_keep_list(b, &b->tenants),
 		.tenant_count = b->tenants.count,
-		.workspaces = copy_of(b, &b->workspaces),
+		.workspaces = scenario_keep_list(b, &b->workspaces),
 		.workspace_count = b->workspaces.count,
-		.shares = copy_of(b, &b->shares),
+		.shares = scenario_keep_list(b, &b->shares),
 		.share_count = b->shares.count,
-		.caps = copy_of(b, &b->caps),
+		.caps = scenario_keep_list(b, &b->caps),
 		.cap_count = b->caps.count,
-		.budgets = copy_of(b, &b->budgets),
+		.budgets = scenario_keep_list(b, &b->budgets),
 		.budget_count = b->budgets.count,
 	};
 }

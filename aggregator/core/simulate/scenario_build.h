@@ -3,6 +3,7 @@
 #define TOLLGATE_SCENARIO_BUILD_H
 
 #include "aggregator/core/quota/engine/quantity.h"
+#include "aggregator/core/quota/engine/quota_memory.h"
 #include "aggregator/core/simulate/scenario.h"
 #include "common/conf/yaml.h"
 
@@ -54,7 +55,7 @@ struct scenario_vec {
 void *scenario_push(struct scenario_vec *v); /* zeroed */
 
 struct scenario_class {
-	char *name;
+	const char *name;
 	int64_t value;
 	bool preemptible;
 };
@@ -62,7 +63,6 @@ struct scenario_class {
 struct scenario_builder {
 	const struct yaml_doc *doc;
 	struct quota_scenario *sc;
-	struct scenario_vec kept;       /* char * or arrays that the lists point to */
 	struct scenario_vec clusters;   /* const char * */
 	struct scenario_vec models;     /* const char * */
 	struct scenario_vec classes;    /* struct scenario_class */
@@ -84,10 +84,10 @@ struct scenario_builder {
 };
 
 /* ---- scenario_build.c: names and things by name ---- */
-void *scenario_keep(struct scenario_builder *b, void *memory); /* freed with the scenario */
-const char *scenario_keep_text(struct scenario_builder *b, const char *text);
-const char *scenario_model_name(const struct scenario_builder *b, int32_t model); /* for quantity.h */
-int32_t scenario_find_name(const struct scenario_vec *names, const char *name);   /* QUOTA_NONE */
+const char *scenario_keep_text(struct scenario_builder *b, const char *text);       /* freed with the scenario */
+void *scenario_keep_list(struct scenario_builder *b, const struct scenario_vec *v); /* likewise; NULL: it is empty */
+const char *scenario_model_name(const struct scenario_builder *b, int32_t model);   /* for quantity.h */
+int32_t scenario_find_name(const struct scenario_vec *names, const char *name);     /* QUOTA_NONE */
 int32_t scenario_find_tenant(const struct scenario_builder *b, const char *name);
 int32_t scenario_find_node(const struct scenario_builder *b, const char *name);
 int32_t scenario_shape(struct scenario_builder *b, int32_t model, enum quota_shape_kind kind, const char *name,

@@ -81,7 +81,7 @@ read_class(struct scenario_builder *b, const struct yaml_node *n, struct err *er
 		if (strcmp(all[i].name, name) == 0)
 			return scenario_err(&at, "name", err, "is there twice");
 	c = scenario_push(&b->classes);
-	*c = (struct scenario_class){.name = scenario_keep(b, take(name)), .preemptible = true};
+	*c = (struct scenario_class){.name = scenario_keep_text(b, name), .preemptible = true};
 	return scenario_i64(&at, "value", -QUOTA_MAX_PRIORITY, QUOTA_MAX_PRIORITY, &c->value, err) &&
 	       scenario_bool(&at, "preemptible", &c->preemptible, err);
 }
@@ -128,30 +128,25 @@ scenario_read_names(struct scenario_builder *b, struct err *err)
 
 /* ---- nodes ---- */
 
-/* The GPUs of a node, whose slots are kept one array each. */
-struct gpus {
-	struct quota_gpu *at;
-	size_t count;
-};
-
+/* So many GPUs that are cut alike: they share one array of slots. */
 static bool
 add_gpus(struct scenario_builder *b, const struct scenario_at *at, const char *key, int64_t count,
-         const struct quota_slots *slots, size_t slot_count, struct gpus *ret, struct err *err)
+         const struct quota_slots *slots, size_t slot_count, struct scenario_vec *ret, struct err *err)
 {
-	struct quota_slots *kept = scenario_keep(b, mem_array(slot_count, sizeof(*kept)));
+	struct quota_slots *kept = quota_keep(&b->sc->memory, slot_count, sizeof(*kept));
 
 	if ((size_t)count > SCENARIO_MAX_GPUS - b->gpu_count)
 		return scenario_err(at, key, err, "brings the file to more than %u GPUs", SCENARIO_MAX_GPUS);
 	memcpy(kept, slots, slot_count * sizeof(*kept));
 	b->gpu_count += (size_t)count;
-	ret->at = mem_grow(ret->at, ret->count + (size_t)count, sizeof(*ret->at));
 	for (; count > 0; count--)
-		ret->at[ret->count++] = (struct quota_gpu){.slots = kept, .slot_count = slot_count};
+		*(struct quota_gpu *)scenario_push(ret) = (struct quota_gpu){.slots = kept, .slot_count = slot_count};
 	return true;
 }
 
 static bool
-read_whole(struct scenario_builder *b, const struct scenario_at *at, int32_t model, struct gpus *ret, struct err *err)
+read_whole(struct scenario_builder *b, const struct scenario_at *at, int32_t model, struct scenario_vec *ret,
+           struct err *err)
 {
 	struct quota_slots slots = {.shape = model, .count = 1};
 	int64_t gpus = 0, replicas = 0;
@@ -179,7 +174,7 @@ struct filling {
 };
 
 static bool
-flush_gpu(struct scenario_builder *b, const struct scenario_at *at, struct filling *f, struct gpus *ret,
+flush_gpu(struct scenario_builder *b, const struct scenario_at *at, struct filling *f, struct scenario_vec *ret,
           struct err *err)
 {
 	if (f->count > 0 && !add_gpus(b, at, "mig", 1, f->slots, f->count, ret, err))
@@ -191,7 +186,7 @@ flush_gpu(struct scenario_builder *b, const struct scenario_at *at, struct filli
 /* So many instances, each on the GPU that is being filled or on the next one. */
 static bool
 fill(struct scenario_builder *b, const struct scenario_at *at, struct filling *f, int32_t shape, int64_t count,
-     struct gpus *ret, struct err *err)
+     struct scenario_vec *ret, struct err *err)
 {
 	int64_t units = ((const struct quota_shape *)b->shapes.at)[shape].units;
 
@@ -209,7 +204,7 @@ fill(struct scenario_builder *b, const struct scenario_at *at, struct filling *f
 /* {1g.10gb: 7, 3g.40gb: 2}: as many GPUs as they need, filled in the order of the file; with `one` they are one GPU's. */
 static bool
 read_instances(struct scenario_builder *b, const struct scenario_at *at, const struct yaml_node *map, int32_t model,
-               bool one, struct gpus *ret, struct err *err)
+               bool one, struct scenario_vec *ret, struct err *err)
 {
 	struct scenario_at in = {at->doc, map, "mig"};
 	struct filling f = {0};
@@ -236,7 +231,8 @@ read_instances(struct scenario_builder *b, const struct scenario_at *at, const s
 }
 
 static bool
-read_mig(struct scenario_builder *b, const struct scenario_at *at, int32_t model, struct gpus *ret, struct err *err)
+read_mig(struct scenario_builder *b, const struct scenario_at *at, int32_t model, struct scenario_vec *ret,
+         struct err *err)
 {
 	const struct yaml_node *n = yaml_get(at->map, "mig");
 
@@ -277,7 +273,7 @@ read_node(struct scenario_builder *b, const struct yaml_node *n, struct err *err
 	struct scenario_at at = {b->doc, n, "node"};
 	struct quota_node node = {0};
 	owned(mem) char *name = NULL;
-	struct gpus gpus = {0};
+	struct scenario_vec gpus = {.size = sizeof(struct quota_gpu)};
 	int32_t model;
 	bool ok;
 
@@ -293,13 +289,14 @@ read_node(struct scenario_builder *b, const struct yaml_node *n, struct err *err
 	if (!scenario_model(b, &at, QUOTA_NONE, &model, err))
 		return false;
 	ok = read_whole(b, &at, model, &gpus, err) && read_mig(b, &at, model, &gpus, err);
-	node.gpus = scenario_keep(b, gpus.at);
+	node.gpus = scenario_keep_list(b, &gpus);
 	node.gpu_count = gpus.count;
+	mem_free(gpus.at);
 	if (!ok)
 		return false;
 	if (gpus.count == 0)
 		return scenario_err(&at, NULL, err, "it has no GPUs: gpus or mig is needed");
-	node.name = scenario_keep(b, take(name));
+	node.name = scenario_keep_text(b, name);
 	*(struct quota_node *)scenario_push(&b->nodes) = node;
 	return true;
 }
@@ -345,7 +342,7 @@ add_amounts(struct scenario_builder *b, const struct scenario_at *at, const char
 
 static bool
 add_capacity(struct scenario_builder *b, const struct scenario_at *at, int32_t model, const struct capacity *c,
-             struct gpus *ret, struct err *err)
+             struct scenario_vec *ret, struct err *err)
 {
 	struct quota_slots whole = {.shape = model, .count = 1};
 	struct filling f = {0};
@@ -367,7 +364,7 @@ default_node(struct scenario_builder *b, const struct yaml_node *tenant, int32_t
 	const char *name = ((const struct quota_tenant *)b->tenants.at)[index].name;
 	struct capacity sums[QUANTITY_MAX_MODELS] = {0};
 	int32_t preset = b->models.count == 1 ? 0 : QUOTA_NONE;
-	struct gpus gpus = {0};
+	struct scenario_vec gpus = {.size = sizeof(struct quota_gpu)};
 	bool ok = true;
 
 	if (yaml_get(tenant, "model") != NULL && !scenario_model(b, &at, index, &preset, err))
@@ -383,10 +380,10 @@ default_node(struct scenario_builder *b, const struct yaml_node *tenant, int32_t
 	}
 	for (size_t i = 0; i < b->models.count && ok; i++)
 		ok = add_capacity(b, &at, (int32_t)i, &sums[i], &gpus, err);
-	(void)scenario_keep(b, gpus.at);
 	if (gpus.count > 0)
-		*(struct quota_node *)scenario_push(&b->nodes) =
-			(struct quota_node){.name = name, .tenant = index, .gpus = gpus.at, .gpu_count = gpus.count};
+		*(struct quota_node *)scenario_push(&b->nodes) = (struct quota_node){
+			.name = name, .tenant = index, .gpus = scenario_keep_list(b, &gpus), .gpu_count = gpus.count};
+	mem_free(gpus.at);
 	return ok;
 }
 

@@ -397,7 +397,7 @@ read_workspace(struct scenario_builder *b, const struct yaml_node *n, int32_t te
 			return scenario_err(&at, "name", err, "is there twice");
 	w = scenario_push(&b->workspaces);
 	*w = (struct quota_workspace){
-		.name = scenario_keep(b, take(name)),
+		.name = scenario_keep_text(b, name),
 		.tenant = tenant,
 		.preempt_own = true,
 		.weight = 1,
@@ -428,7 +428,7 @@ scenario_read_tenant_names(struct scenario_builder *b, struct err *err)
 		if (scenario_find_tenant(b, name) != QUOTA_NONE)
 			return scenario_err(&at, "name", err, "is there twice");
 		*(struct quota_tenant *)scenario_push(&b->tenants) = (struct quota_tenant){
-			.name = scenario_keep(b, take(name)),
+			.name = scenario_keep_text(b, name),
 			.per_workload_units = QUOTA_UNLIMITED,
 			.other_limit = {QUOTA_UNLIMITED, QUOTA_UNLIMITED, QUOTA_UNLIMITED},
 		};

@@ -48,12 +48,10 @@ swap(struct due *a, struct due *b)
 static void
 add_due(struct replay *r, int64_t at_ns, enum quota_event_kind kind, const char *id)
 {
-	size_t i = r->count++;
+	size_t i = r->count;
 
-	if (r->count > r->cap) {
-		r->cap = r->cap > 0 ? 2 * r->cap : 64;
-		r->heap = mem_grow(r->heap, r->cap, sizeof(*r->heap));
-	}
+	array_room(r->heap, r->count, r->cap);
+	r->count++;
 	r->heap[i] = (struct due){at_ns, r->turns++, kind, id};
 	for (; i > 0 && earlier(&r->heap[i], &r->heap[(i - 1) / 2]); i = (i - 1) / 2)
 		swap(&r->heap[i], &r->heap[(i - 1) / 2]);

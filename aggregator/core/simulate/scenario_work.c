@@ -145,7 +145,7 @@ read_work(struct scenario_builder *b, const struct scenario_at *at, struct work 
 	    !scenario_duration(at, "drains", TIME_MAX_NS, &drains_ns, err) ||
 	    !policy_read_resources(at->doc, at->map, &r, err))
 		return false;
-	w->id = scenario_keep(b, take(id));
+	w->id = scenario_keep_text(b, id);
 	w->other[QUOTA_CPU] = r.cpu_millis < 0 ? 0 : r.cpu_millis;
 	w->other[QUOTA_MEMORY] = r.memory_bytes < 0 ? 0 : r.memory_bytes;
 	w->other[QUOTA_STORAGE] = r.storage_bytes < 0 ? 0 : r.storage_bytes;
@@ -284,7 +284,7 @@ scenario_read_requests(struct scenario_builder *b, const struct yaml_node *list,
 	if (list->count > REQUESTS_MAX)
 		return yaml_err(b->doc, list, err, "requests has %zu entries, at most %u are allowed", list->count,
 		                REQUESTS_MAX);
-	requests = scenario_keep(b, mem_array(list->count, sizeof(*requests)));
+	requests = quota_keep(&b->sc->memory, list->count, sizeof(*requests));
 	for (const struct yaml_node *c = list->child; c != NULL; c = c->next)
 		if (!read_request(b, c, at_ns, &requests[count++], err))
 			return false;
@@ -341,7 +341,7 @@ scenario_read_exception(struct scenario_builder *b, const struct yaml_node *n, i
 		return scenario_err(&at, "until", err, "is not after its beginning");
 	if (e.extra_limit == 0 && e.extra_reserved == 0)
 		return scenario_err(&at, NULL, err, "limit or reserved is needed: what may it have more?");
-	e.id = scenario_keep(b, take(id));
+	e.id = scenario_keep_text(b, id);
 	e.from_ns = SCENARIO_START_NS + from_ns;
 	e.until_ns = SCENARIO_START_NS + until_ns;
 	*ret = e;
@@ -448,7 +448,7 @@ read_policy_event(struct scenario_builder *b, const struct yaml_node *map, struc
 	           !scenario_read_workspace_quota(b, &at, index, err)) {
 		return false;
 	}
-	policy = scenario_keep(b, mem_alloc(sizeof(*policy)));
+	policy = quota_keep(&b->sc->memory, 1, sizeof(*policy));
 	scenario_policy(b, policy);
 	e->kind = QUOTA_POLICY;
 	e->policy = policy;
@@ -467,7 +467,7 @@ read_by_id(struct scenario_builder *b, const struct scenario_at *at, const char 
 				return false;
 			e->kind = by_id[i].kind;
 			e->lost = strcmp(key, "lost") == 0;
-			e->id = scenario_keep(b, take(id));
+			e->id = scenario_keep_text(b, id);
 			return true;
 		}
 	return scenario_err(at, key, err, "is no event");
@@ -491,7 +491,7 @@ read_what(struct scenario_builder *b, const struct scenario_at *at, const struct
 	if (strcmp(what->key, "policy") == 0)
 		return read_policy_event(b, what, e, err);
 	if (strcmp(what->key, "exception") == 0) {
-		exception = scenario_keep(b, mem_alloc(sizeof(*exception)));
+		exception = quota_keep(&b->sc->memory, 1, sizeof(*exception));
 		e->kind = QUOTA_EXCEPTION;
 		e->exception = exception;
 		return scenario_read_exception(b, what, at_ns, exception, err);
