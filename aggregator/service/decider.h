@@ -5,7 +5,7 @@
  * next. Long polls stay queued until the decision they watch has changed, in whichever replica, or their time is over.
  *
  * A turn first commits optimistically: without the lock of the quota log, on condition that no other replica has committed since. Only
- * when that fails is it decided again under the lock. Built for speed; tests/bench/bench_decide.py has the figures. */
+ * when that fails is it decided again under the lock. Its gain is in core/quota/book/decision_optimistic.h. */
 #ifndef TOLLGATE_DECIDER_H
 #define TOLLGATE_DECIDER_H
 

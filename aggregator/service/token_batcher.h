@@ -4,7 +4,8 @@
  * more to arrive: one that finds few queries under way begins one at once, for all that wait.
  *
  * Identities are cached for a minute. A cached identity alone allows nothing: the transaction that acts on it checks the token again. The cache
- * saves a query per decision; tests/bench/bench_decide.py has the figures. */
+ * stays because of tests/bench/bench_decide.py: without it a decision of one client takes 2.4 round trips to the database in place of 1.2, and 49 % more
+ * processor time of aggregator and server together; with 64 clients 0.9 in place of 0.04, and 92 %. */
 #ifndef TOLLGATE_TOKEN_BATCHER_H
 #define TOLLGATE_TOKEN_BATCHER_H
 

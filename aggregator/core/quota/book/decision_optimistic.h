@@ -5,6 +5,9 @@
  * the book anew. So it is tried only where it is likely to succeed: other replicas are quiet, no request came before, and none failed a
  * moment ago.
  *
+ * It stays because of tests/bench/bench_decide.py: without it a decision of one client takes 2.2 round trips to the database in place of 1.2, and 38 %
+ * more processor time of aggregator and server together; with 64 clients, who share turns, 9 %.
+ *
  * Pure: times are arguments, on this machine's boot clock unless they are said to be the database's. */
 #ifndef TOLLGATE_DECISION_OPTIMISTIC_H
 #define TOLLGATE_DECISION_OPTIMISTIC_H
