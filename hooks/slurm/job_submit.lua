@@ -5,7 +5,8 @@
 --  2. The agent has `timeout_ms` in all, from connect to the last byte. It answers with one line: pass, hold or refuse, a text, and what to set.
 --  3. An agent that does not answer, or not in its own language, is left alone for `pause_s` seconds; meanwhile `agent_down` decides.
 --  4. A held job has priority 0 and a mark in AdminComment, which users cannot write. The agent lifts the hold when the job is admitted.
---  5. A user's change of a marked job is asked about: lifting our hold, account, GPUs, partition, QOS, nodes, begin time.
+--  5. A user's change of a marked job is asked about: lifting our hold, account, GPUs, partition, QOS, nodes, reservation, begin time, time limit. So is one
+--     that would give GPUs, or a whole node, to a job without a mark. While we hold a job its nice value stays: under priority/basic a new one lifts the hold.
 --     root and SlurmUser are not asked about, the agent's own scontrol among them: it would wait for its own answer.
 --  6. root's and SlurmUser's will-run test (--comment=tollgate:will-run) passes: held, it would answer with the end of time.
 --
@@ -95,11 +96,17 @@ local function cut_list(value)
 	return value
 end
 
--- "gres:gpu:a100:2", "gres/gpu:2", "gpu:2,shard:10", "cpu=4,gres/gpu=1"
+-- "gres:gpu:a100:2", "gres/gpu:2", "gpu:2,shard:10", "cpu=4,gres/gpu=1". Slurm looks for "gres" anywhere in an entry and for no divider after it, so that
+-- "xgresgpu:2" is a GPU too.
 local function has_gpus(value)
 	for entry in (text(value) or ""):gmatch("[^,]+") do
-		if GPU_NAMES[(entry:gsub("^%s*gres[:/]", "")):match("^%w+")] then
+		if GPU_NAMES[entry:match("^%s*(%w+)")] then
 			return true
+		end
+		for at in entry:gmatch("gres()") do
+			if GPU_NAMES[entry:match("^[:/]?(%w+)", at)] then
+				return true
+			end
 		end
 	end
 	return false
@@ -111,7 +118,8 @@ local function wants_gpus(job)
 			return true
 		end
 	end
-	return has_gpus(job.gres)
+	-- --ntasks-per-gpu alone makes Slurm count the GPUs from the tasks
+	return has_gpus(job.gres) or (number(job.ntasks_per_tres) or number(job.ntasks_per_gpu) or 0) > 0
 end
 
 -- The signal that a script asks for before its end, by its number, and whether its shell alone gets it. The command line's is not to be seen from here.
@@ -192,14 +200,12 @@ local function exchange(line)
 		return nil, "timeout"
 	end
 	s:settimeout(rest, "t")
-	local all, failure, partly = s:receive(LINE_MAX + 1)
+	local whole, failure = s:receive("*l")
 	s:close()
-	local answer = all or partly or ""
-	local whole = answer:match("^([^\n]*)\n")
-	if whole then
-		return whole
-	elseif #answer > LINE_MAX then
+	if whole and #whole > LINE_MAX then
 		return nil, "an answer of more than " .. LINE_MAX .. " bytes"
+	elseif whole then
+		return whole
 	end
 	return nil, failure == "closed" and "an answer without its end" or failure or "no answer"
 end
@@ -291,9 +297,9 @@ local function partition_of(job, partitions)
 	return nil
 end
 
--- --exclusive, or a partition with OverSubscribe=EXCLUSIVE: all of the node is the job's.
+-- --exclusive, a partition with OverSubscribe=EXCLUSIVE, or specialized cores, with which Slurm gives whole nodes: all of the node is the job's.
 local function is_exclusive(job, partition_names, partitions)
-	if job.shared == 0 then
+	if job.shared == 0 or number(job.core_spec) then
 		return true
 	end
 	for name in (partition_names or ""):gmatch("[^,]+") do
@@ -325,13 +331,19 @@ local function add_request(add, job)
 	local begin = number(job.begin_time)
 	add("begin", begin ~= 0 and begin or nil)
 	add("time_limit_s", minutes(job.time_limit))
+	add("time_unlimited", job.time_limit == slurm.INFINITE and 1 or nil)
 	add("min_nodes", number(job.min_nodes))
 	add("max_nodes", number(job.max_nodes))
 	add("tasks", number(job.num_tasks))
+	add("tasks_per_gpu", number(job.ntasks_per_tres) or number(job.ntasks_per_gpu))
+	add("sockets_per_node", number(job.sockets_per_node))
 	add("features", text(job.features))
+	add("nodes", text(job.req_nodes) and job.req_nodes:sub(1, CUT_AT))
+	add("reservation", text(job.reservation))
 	for _, name in ipairs(TRES) do
 		add(name, text(job[name]))
 	end
+	add("gres", text(job.gres))
 end
 
 -- Components of a heterogeneous job come one after the other; only the first has the script.
@@ -402,6 +414,10 @@ function slurm_job_submit(job, partitions, submit_uid)
 			refuse = "Tollgate: the quota agent does not answer; jobs with GPUs are not taken meanwhile",
 		}
 		reply = { verb = options.agent_down, text = words[options.agent_down] or "", set = {} }
+		if reply.verb == "hold" and number(job.het_job_offset) then
+			-- releasing one component releases all, and this hook is asked about the one alone: a hold would not hold
+			reply.verb, reply.text = "refuse", "Tollgate: the quota agent does not answer; heterogeneous jobs with GPUs are not taken meanwhile"
+		end
 		if reply.verb == "hold" then
 			reply.admin_comment = waiting_mark(job)
 		end
@@ -426,10 +442,11 @@ end
 
 -- ---- changes ----
 
--- What a guard says without the agent: our hold stays, and what was admitted stays what it was.
-local function guard_alone(word, hold, only_hold)
-	local ours = word == "wait" or word == "back" or word == "drain"
-	if hold ~= nil and ours then
+local HELD_BY_US = { wait = true, back = true, drain = true }
+
+-- The answer without the agent: our hold stays, an admitted job stays as it was admitted and does not begin a second time, and a job without a mark gets no GPU.
+local function guard_alone(word, hold, only_hold, pending)
+	if not word or hold ~= nil and HELD_BY_US[word] or hold == 0 and pending then
 		return false
 	end
 	return only_hold or word ~= "run" and word ~= "drain"
@@ -437,8 +454,13 @@ end
 
 function slurm_job_modify(job, record, partitions, submit_uid)
 	local mark = text(record.admin_comment) and record.admin_comment:match("^tollgate (%a+)")
-	if privileged(submit_uid) or not mark then -- 5
+	local exclusive = is_exclusive(job, text(job.partition), partitions)
+	if privileged(submit_uid) or not mark and not exclusive and not wants_gpus(job) then -- 5
 		return slurm.SUCCESS
+	end
+	if number(job.nice) and HELD_BY_US[mark] then
+		slurm.log_info("tollgate: nice value of JobId=%s, which waits for its quota, not changed for uid %s", tostring(record.job_id), tostring(submit_uid))
+		return slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
 	end
 	local fields = {}
 	local add = adder(fields)
@@ -452,10 +474,11 @@ function slurm_job_modify(job, record, partitions, submit_uid)
 	local holds = #fields
 	add_request(add, job)
 	add("partition", text(job.partition))
-	if #fields == 0 then
+	if #fields == 0 and not exclusive then
 		return slurm.SUCCESS
 	end
-	local only_hold = #fields == holds
+	local only_hold = #fields == holds and not exclusive
+	add("exclusive", exclusive and 1 or nil)
 	add("job", number(record.job_id))
 	add("uid", submit_uid)
 	local array = number(record.array_job_id)
@@ -468,14 +491,14 @@ function slurm_job_modify(job, record, partitions, submit_uid)
 	add("was_account", text(record.account))
 	add("was_partition", text(record.partition))
 	add("state", record.job_state == 0 and "pending" or "running")
-	add("admin_comment", record.admin_comment:sub(1, CUT_AT))
+	add("admin_comment", mark and record.admin_comment:sub(1, CUT_AT))
 
 	local reply = ask("modify", fields, { pass = true, refuse = true })
 	local allowed
 	if reply then
 		allowed = reply.verb == "pass"
 	else
-		allowed = guard_alone(mark, hold, only_hold)
+		allowed = guard_alone(mark, hold, only_hold, record.job_state == 0)
 	end
 	if allowed then
 		return slurm.SUCCESS

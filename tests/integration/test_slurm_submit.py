@@ -46,6 +46,11 @@ class Questions(Hook):
             "the old field alone": {"gres": "gpu:1"},
             "--exclusive": {"shared": 0},
             "a partition with whole nodes": {"partition": "whole"},
+            "--core-spec": {"core_spec": 0},
+            "--ntasks-per-gpu": {"ntasks_per_tres": 2, "num_tasks": 8},
+            "as Slurm's own parser reads it": {"tres_per_job": "gresgpu:8"},
+            "with letters before it": {"tres_per_node": "xgres/gpu:8"},
+            "a type of this name": {"tres_per_node": "gres/gpu:gres:8"},
         }
         for name, fields in asked.items():
             with self.subTest(name):
@@ -55,7 +60,7 @@ class Questions(Hook):
                 for field, value in fields.items():
                     if field.startswith("tres"):
                         self.assertEqual(agent.last()[field], value)
-                self.assertEqual(agent.last()["exclusive"], "1" if "shared" in fields or "partition" in fields else "0")
+                self.assertEqual(agent.last()["exclusive"], "1" if {"shared", "partition", "core_spec"} & set(fields) else "0")
         before = len(agent.asked)
         for fields in ({}, {"tres_per_node": "gres:nvme:1"}, {"tres_per_node": "gres:gpuless:1"}, {"tres_per_task": "cpu=4"}, {"shared": 1}, {"partition": "gpu"}):
             self.assertEqual(host.submit(**fields), {"code": 0, "said": "", "logged": ""})
@@ -234,9 +239,10 @@ class Changes(Hook):
         agent, host = self.agent(b"refuse\tno\n"), self.host()
         for fields, expected in (
             ({"priority": INFINITE}, {"hold": "0"}), ({"priority": 0}, {"hold": "1"}), ({"account": "other"}, {"account": "other"}),
-            ({"partition": "whole"}, {"partition": "whole"}), ({"qos": "high"}, {"qos": "high"}), ({"begin_time": 99}, {"begin": "99"}),
+            ({"partition": "whole"}, {"partition": "whole", "exclusive": "1"}), ({"qos": "high"}, {"qos": "high"}), ({"begin_time": 99}, {"begin": "99"}),
             ({"tres_per_node": "gres:gpu:8"}, {"tres_per_node": "gres:gpu:8"}), ({"min_nodes": 2}, {"min_nodes": "2"}), ({"time_limit": 5}, {"time_limit_s": "300"}),
-            ({"features": "h100"}, {"features": "h100"}),
+            ({"features": "h100"}, {"features": "h100"}), ({"time_limit": INFINITE}, {"time_unlimited": "1"}), ({"sockets_per_node": 4}, {"sockets_per_node": "4"}),
+            ({"req_nodes": "gn7"}, {"nodes": "gn7"}), ({"reservation": "night"}, {"reservation": "night"}), ({"ntasks_per_tres": 2}, {"tasks_per_gpu": "2"}),
         ):
             with self.subTest(fields):
                 done = host.modify(self.record(), **fields)
@@ -254,6 +260,24 @@ class Changes(Hook):
         self.assertEqual(host.modify(self.record(mark=""), priority=INFINITE)["code"], 0)
         self.assertEqual(host.modify(self.record(mark="of the site"), account="other")["code"], 0)
         self.assertEqual(host.modify(self.record(), comment="mine")["code"], 0)
+        self.assertEqual(host.modify(self.record(mark=""), nice=2147483649)["code"], 0)
+        self.assertEqual(agent.asked, [])
+
+    def test_gpus_that_a_job_without_a_mark_would_get_are_asked_about(self):
+        """Submitted without GPUs and held by its user, it would get them by a change, and start by the user's own release."""
+        agent, host = self.agent(b"refuse\tno\n"), self.host()
+        changes = ({"tres_per_job": "gres:gpu:8"}, {"gres": "gpu:8"}, {"ntasks_per_tres": 1}, {"partition": "whole"}, {"core_spec": 1})
+        for n, fields in enumerate(changes, 1):
+            self.assertEqual(host.modify(self.record(mark=""), **fields)["code"], ACCESS_DENIED, fields)
+            self.assertEqual(len(agent.asked), n)
+            self.assertNotIn("admin_comment", agent.last())
+        agent.answer = b"pass\n"
+        self.assertEqual(host.modify(self.record(mark=""), partition="whole")["code"], 0)
+
+    def test_a_nice_value_does_not_lift_our_hold(self):
+        agent, host = self.agent(), self.host()
+        self.assertEqual(host.modify(self.record(), nice=2147483649)["code"], ACCESS_DENIED)
+        self.assertEqual(host.modify(self.record(RUNS), nice=2147483649)["code"], 0)
         self.assertEqual(agent.asked, [])
 
     def test_without_an_agent_our_hold_stays_and_what_was_admitted_stays_what_it_was(self):
@@ -264,8 +288,15 @@ class Changes(Hook):
         for fields in ({"account": "other"}, {"tres_per_job": "gres:gpu:8"}, {"partition": "whole"}, {"begin_time": 99}):
             self.assertEqual(host.modify(self.record(WAITS), **fields)["code"], 0, "it waits, and is asked for anew")
             self.assertEqual(host.modify(self.record(RUNS), **fields)["code"], ACCESS_DENIED, fields)
-        for fields in ({"priority": INFINITE}, {"priority": 0}):
-            self.assertEqual(host.modify(self.record(RUNS), **fields)["code"], 0, "the hold is the user's own")
+            self.assertEqual(host.modify(self.record(mark=""), **fields)["code"], ACCESS_DENIED if "account" not in fields and "begin_time" not in fields else 0, fields)
+        self.assertEqual(host.modify(self.record(RUNS), priority=0)["code"], 0, "the hold is the user's own")
+        self.assertEqual(host.modify(self.record(RUNS, job_state=1), priority=INFINITE)["code"], 0)
+        self.assertEqual(host.modify(self.record(RUNS), priority=INFINITE)["code"], ACCESS_DENIED, "it may have been requeued: its second start is a new request")
+
+    def test_without_an_agent_components_with_gpus_are_not_taken(self):
+        host = self.host()
+        self.assertEqual(host.submit(het_job_offset=1, tres_per_job="gres:gpu:2")["code"], ACCOUNTING_POLICY)
+        self.assertEqual(host.submit(het_job_offset=1)["code"], 0)
 
 
 if __name__ == "__main__":
