@@ -306,8 +306,9 @@ class Chains(Case):
     """The audit log in chains: what is changed behind the program's back is found."""
 
     def seal(self):
-        """As the background does each minute."""
-        return self.stack.sql("select entries, seal, encode(hash, 'hex') from audit_seal_entries(1000)")[0]
+        """As the background does each minute. Where it was first, its seal is the one."""
+        done = self.stack.sql("select entries, seal, encode(hash, 'hex') from audit_seal_entries(1000)")
+        return (done or self.stack.sql("select 0, seq, encode(hash, 'hex') from audit_seal order by seq desc limit 1"))[0]
 
     @contextlib.contextmanager
     def behind(self, *statements):
