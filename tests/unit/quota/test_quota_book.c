@@ -442,6 +442,22 @@ what_runs_is_adopted_where_it_runs_and_stays_so(void **state)
 }
 
 static void
+what_runs_on_unknown_nodes_takes_no_known_device(void **state)
+{
+	struct book *k = *state;
+	char event[512];
+
+	snprintf(event, sizeof(event),
+	         ADOPT("x", "\"gpus\":2,\"queued_since_ns\":%lld,\"parts\":[{\"node\":\"elsewhere\",\"count\":2}]"),
+	         (long long)k->now_ns - 1000);
+	assert_has(step(k, event), "{\"event\":\"refused\",\"id\":\"x\",\"reason\":\"place\"}");
+	assert_int_equal(first_lease(k).part_count, 0);
+	assert_int_equal(first_lease(k).since_ns,
+	                 k->now_ns); /* it ran since now at the latest; when it was queued says nothing of that */
+	assert_int_equal(pool(k).excess, 2 * UNITS_PER_GPU);
+}
+
+static void
 adoption_is_declared_by_cluster_and_holds_a_switch_back(void **state)
 {
 	static const char on[] =
@@ -465,6 +481,12 @@ adoption_is_declared_by_cluster_and_holds_a_switch_back(void **state)
 	assert_non_null(a);
 	assert_true(a->complete);
 	assert_int_equal(a->switched_ns, k->now_ns);
+	/* a workspace that comes later has no adopted work: the others' is not spared once more */
+	(void)step(
+		k,
+		"{\"policy\":{\"settings\":{\"burst\":2},\"clusters\":[\"east\"],\"models\":[\"H100\"],\"tenants\":[{\"name\":\"acme\"}],"
+		"\"workspaces\":[{\"path\":\"acme/off\"},{\"path\":\"acme/new\"}]}}");
+	assert_true(quota_adoption_of(quota_book_state(k->b), 0)->switched_ns < k->now_ns);
 	assert_int_equal(quota_enforce_in(quota_book_state(k->b), quota_book_workspace(k->b, "acme/off"), 0),
 	                 QUOTA_ENFORCE_ON);
 }
@@ -589,6 +611,7 @@ main(void)
 		TEST(a_lease_is_bound_where_it_was_seen),
 		TEST(a_request_is_as_old_as_its_scheduler_says_within_bounds),
 		TEST(what_runs_is_adopted_where_it_runs_and_stays_so),
+		TEST(what_runs_on_unknown_nodes_takes_no_known_device),
 		TEST(adoption_is_declared_by_cluster_and_holds_a_switch_back),
 		TEST(what_is_lost_is_fenced_in_the_text_too),
 		TEST(a_book_without_them_is_written_as_before),

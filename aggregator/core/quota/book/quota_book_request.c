@@ -283,19 +283,27 @@ read_where(const struct book_names *n, const json_t *o, struct asked *a)
 		a->fault = cluster ? "unknown cluster" : "which cluster?";
 }
 
+/* The book's time never goes back. */
+static int64_t
+step_time(const struct book_step *s)
+{
+	int64_t book_ns = quota_book_now(s->b);
+
+	return s->now_ns > book_ns ? s->now_ns : book_ns;
+}
+
 /* others: members beside those of a request. */
 static bool
 read_request(struct book_step *s, const json_t *o, size_t others, struct asked *ret, struct err *err)
 {
 	const struct book_names *n = s->b->names;
 	const char *id = json_string_value(json_object_get(o, "id"));
-	int64_t now_ns = quota_book_now(s->b);
 
 	if (!id || id[0] == '\0' || strlen(id) >= QUOTA_ID_SIZE)
 		return err_set(err, ERR_INVALID, "a request has an id of 1 to %d bytes", QUOTA_ID_SIZE - 1);
 	*ret = (struct asked){.fields = 1 + others};
 	ret->r.id = id;
-	ret->r.submitted_ns = s->now_ns > now_ns ? s->now_ns : now_ns;
+	ret->r.submitted_ns = step_time(s);
 	read_where(n, o, ret);
 	if (ret->r.workspace == QUOTA_NONE || ret->r.cluster == QUOTA_NONE)
 		return true;
@@ -449,9 +457,12 @@ book_adopt(struct book_step *s, const json_t *v, struct err *err)
 	lease.count = a.r.count;
 	lease.priority = a.r.priority;
 	lease.preemptible = a.r.preemptible;
-	lease.since_ns = started ? json_integer_value(started) : a.r.submitted_ns;
+	lease.since_ns = started ? json_integer_value(started) : step_time(s);
 	lease.unit_seconds = a.r.count * BOOK_AT(s->b->names->shapes, book_shape, a.r.shape)->in.units * a.r.expected_s;
 	lease.cost = a.r.cost;
 	memcpy(lease.other, a.r.other, sizeof(lease.other));
-	return read_parts(s, parts, &lease, err) && book_step_engine(s, &event, err);
+	if (!read_parts(s, parts, &lease, err))
+		return false;
+	event.is_elsewhere = lease.part_count == 0 && json_array_size(parts) > 0;
+	return book_step_engine(s, &event, err);
 }

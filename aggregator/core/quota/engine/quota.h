@@ -375,6 +375,7 @@ struct quota_event {
 	const struct quota_policy *policy;
 	/* With its parts; one whose GPU is QUOTA_NONE is anywhere on its node. Only what a scheduler can say of it is read. */
 	const struct quota_lease *adopted;
+	bool is_elsewhere; /* of one without parts: it runs on nodes that the state does not know */
 	int32_t cluster;
 	bool complete;
 	bool lost;                    /* of QUOTA_RELEASE: its node is dead */

@@ -113,7 +113,7 @@ plan_parts(const struct quota_state *s, const struct quota_lease *in, bool share
 
 /* Rule 1: whether it is in the shared pool. */
 static bool
-plan_adopted(struct quota_state *s, const struct quota_lease *in, struct plan *ret)
+plan_adopted(struct quota_state *s, const struct quota_lease *in, bool is_elsewhere, struct plan *ret)
 {
 	int32_t model = s->shapes.at[in->shape].in.model;
 	bool shared = devices_in(s, in, true) > devices_in(s, in, false);
@@ -122,6 +122,8 @@ plan_adopted(struct quota_state *s, const struct quota_lease *in, struct plan *r
 		plan_parts(s, in, shared, ret);
 		return shared;
 	}
+	if (is_elsewhere)
+		return false;
 	for (int i = 0; i < 2; i++) {
 		int32_t account = quota_account(s, in->workspace, in->cluster, model, i == 1);
 		struct ask ask = {.pool = s->accounts.at[account].pool,
@@ -191,7 +193,7 @@ quota_adopt(struct quota_state *s, const struct quota_event *e, struct gather *g
 	                         .adopted_ns = s->now_ns,
 	                         .unit_seconds = told->unit_seconds,
 	                         .cost = told->cost};
-	bool shared = plan_adopted(s, told, &plan);
+	bool shared = plan_adopted(s, told, e->is_elsewhere, &plan);
 	int32_t account = quota_account(s, in.workspace, in.cluster, s->shapes.at[in.shape].in.model, shared), lease;
 	int64_t debt;
 
@@ -282,7 +284,9 @@ quota_switches_under(const struct quota_state *s, const struct quota_policy *pol
 			if (before == QUOTA_ENFORCE_ON)
 				continue;
 			if (adoptions[i].complete) {
-				adoptions[i].switched_ns = s->now_ns;
+				/* a new workspace has no adopted work, and must not spare that of others once more */
+				if (w < s->workspaces.count)
+					adoptions[i].switched_ns = s->now_ns;
 				continue;
 			}
 			array_room(switches, count, cap);
