@@ -323,15 +323,23 @@ read_release(const struct worker *w, const struct http_request *rq, struct capac
 static bool
 read_lease_path(struct worker *w, const struct http_request *rq, struct capacity_request *i, struct err *err)
 {
-	static const char *const words[] = {"confirm", "heartbeat", "release", "drain"};
+	static const struct {
+		const char *word;
+		bool of_scheduler; /* tenants may not */
+	} words[] = {{"confirm", false}, {"heartbeat", false}, {"release", false}, {"drain", false}, {"renew", true}};
 	const char *slash = strrchr(rq->tail, '/');
 
-	for (size_t k = 0; slash && k < ARRAY_LEN(words); k++)
-		if (strcmp(slash + 1, words[k]) == 0)
-			i->word = words[k];
+	for (size_t k = 0; slash && k < ARRAY_LEN(words); k++) {
+		if (strcmp(slash + 1, words[k].word) != 0)
+			continue;
+		if (words[k].of_scheduler && (w->who.role & ROLES_TENANT) != 0)
+			return err_set(err, ERR_DENIED, "the role %s may not %s a lease: schedulers and operators do",
+			               role_name(w->who.role), words[k].word);
+		i->word = words[k].word;
+	}
 	if (!i->word)
 		return err_set(err, ERR_MISSING,
-		               "there is nothing at \"%.64s\": it is ID/confirm, heartbeat, release or drain",
+		               "there is nothing at \"%.64s\": it is ID/confirm, heartbeat, release, drain or renew",
 		               rq->tail);
 	return api_decision_find(w, rq, (size_t)(slash - rq->tail), i, err);
 }

@@ -82,7 +82,7 @@ const struct http_route api_routes[] = {
 	{"GET", "/v1/leases", DECIDE, 0, handle_leases, ROLES_READ | ROLE_SCHEDULER,
          "what is admitted and has not ended; tenant, workspace, status, limit, before"},
 	{"POST", "/v1/leases/", DECIDE, SMALL_BODY, handle_lease_event, ROLES_ASK,
-         "ID/confirm: it runs, and where; ID/heartbeat; ID/release: it ended; ID/drain: it is being ended"},
+         "ID/confirm: it runs, and where; ID/heartbeat; ID/release: it ended; ID/drain: it is being ended; ID/renew (schedulers): it has not started yet"},
 	{"GET", "/v1/reclaims", DECIDE | HTTP_POLLS, 0, handle_reclaims, ROLES_READ | ROLE_SCHEDULER,
          "what leases are asked to give back; wait for more than was known after an event; tenant, wait, after"},
 	{"POST", "/v1/reclaims/", DECIDE, SMALL_BODY, handle_reclaim_event, ROLES_ASK,

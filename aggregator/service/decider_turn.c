@@ -69,7 +69,8 @@ settle_event(struct capacity_request *i, const struct quota_outcome *o)
 		i->fate = REQUEST_REFUSED;
 		err_set(&i->err, ERR_CONFLICT, "its workspace is above its limit: lease \"%s\" is not confirmed again",
 		        i->id);
-	} else if (strcmp(i->word, "heartbeat") == 0 || strcmp(i->word, "confirm") == 0) {
+	} else if (strcmp(i->word, "heartbeat") == 0 || strcmp(i->word, "confirm") == 0 ||
+	           strcmp(i->word, "renew") == 0) {
 		i->fate = REQUEST_REFUSED;
 		err_set(&i->err, ERR_CONFLICT, "\"%s\" is not a lease that runs", i->id);
 	}

@@ -52,6 +52,9 @@ what_clients_write_is_what_the_book_reads(void **state)
 	         NULL,
 	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"cpu_millis\":500,\"memory_bytes\":2147483648,\"storage_bytes\":"
 	         "1000000000000}"},
+		{"the age of a request in its scheduler's queue",
+	         BASE ",\"gpus\":1,\"queued_since\":\"2026-11-01T00:00:00Z\"", NULL,
+	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"queued_since_ns\":1793491200000000000}"},
 		{"a plain number of cores", BASE ",\"gpus\":1,\"cpu\":4", NULL,
 	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"cpu_millis\":4000}"},
 	};
@@ -94,6 +97,9 @@ what_is_wrong_is_named(void **state)
 		{BASE ",\"gpus\":1,\"preemptible\":1", NULL, "preemptible", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"expected_duration\":\"soon\"", NULL, "expected_duration", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"expires\":\"2020-01-01T00:00:00Z\"", NULL, "expires", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"queued_since\":\"2026-11-01T00:00:00Z\"", "acme", "queued_since", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"queued_since\":\"1h\"", NULL, "queued_since", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"queued_since\":1", NULL, "queued_since", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"cpu\":\"4Gi\"", NULL, "cpu", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"memory\":\"500m\"", NULL, "memory", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"memory\":\"99999999999999999999\"", NULL, "memory", ERR_INVALID},

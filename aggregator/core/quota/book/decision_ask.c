@@ -165,6 +165,28 @@ copy_expiry(const json_t *doc, int64_t now_ns, struct buf *out, struct err *err)
 	return true;
 }
 
+/* The book takes a time in its future for its own present, and one that is too old for the oldest that it allows: the clock of a scheduler may be off. */
+static bool
+copy_queued_since(const json_t *doc, bool of_tenant, struct buf *out, struct err *err)
+{
+	const char *text = NULL;
+	int64_t ns = 0;
+
+	if (!text_field(doc, "queued_since", &text, err))
+		return false;
+	if (!text)
+		return true;
+	if (of_tenant)
+		return err_set(err, ERR_INVALID,
+		               "queued_since: it is for schedulers and operators to give; a request of a tenant waits "
+		               "since it was submitted");
+	if (!time_parse(text, &ns, NULL) || ns < 0)
+		return err_set(err, ERR_INVALID, "queued_since: \"%.64s\" is not a time like 2027-01-31T00:00:00Z",
+		               text);
+	buf_printf(out, ",\"queued_since_ns\":%" PRId64, ns);
+	return true;
+}
+
 /* ---- the workload ------------------------------------------------------------------------------------------------------- */
 
 static bool
@@ -484,7 +506,8 @@ read_rest(const json_t *doc, bool of_tenant, int64_t now_ns, struct decision_bod
 	b->model_until = out->len;
 	return copy_text(doc, "priority_class", "class", out, err) &&
 	       copy_number(doc, "priority", -QUOTA_MAX_PRIORITY, out, err) && copy_duration(doc, out, err) &&
-	       copy_expiry(doc, now_ns, out, err) && copy_quantity(doc, "cpu", "cpu_millis", "64 or 500m", out, err) &&
+	       copy_expiry(doc, now_ns, out, err) && copy_queued_since(doc, of_tenant, out, err) &&
+	       copy_quantity(doc, "cpu", "cpu_millis", "64 or 500m", out, err) &&
 	       copy_quantity(doc, "memory", "memory_bytes", "512Gi", out, err) &&
 	       copy_quantity(doc, "storage", "storage_bytes", "10Ti", out, err);
 }
@@ -495,8 +518,9 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 	static const char *const fields[] = {"request_id",  "workspace",         "cluster",        "gpu_model",
 	                                     "gpus",        "profile",           "count",          "replicas",
 	                                     "of",          "per_node",          "priority_class", "priority",
-	                                     "preemptible", "expected_duration", "expires",        "cpu",
-	                                     "memory",      "storage",           "workload",       NULL};
+	                                     "preemptible", "expected_duration", "expires",        "queued_since",
+	                                     "cpu",         "memory",            "storage",        "workload",
+	                                     NULL};
 	const char *id = NULL;
 
 	*b = (struct decision_body){0};

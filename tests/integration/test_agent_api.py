@@ -1,0 +1,126 @@
+"""What the agent of a scheduler needs of the API: the age of requests over attempts, leases that are kept until the work starts."""
+
+import json
+import time
+import unittest
+
+from tests.support.daemons.stack import Stack, wait_for
+from tests.support.quota.quotanodes import SHORT, Nodes
+
+POLICY = f"""
+version: 1
+cluster: c
+tenants:
+  - name: acme
+    workspaces:
+      - {{name: prod, reserved: {{{SHORT}: 2}}, enforce: on, rules: [{{namespace: prod}}]}}
+      - {{name: dev, reserved: {{{SHORT}: 2}}, enforce: on, rules: [{{namespace: dev}}]}}
+  - {{name: globex, workspaces: [{{name: research, enforce: on, rules: [{{namespace: research}}]}}]}}
+nodes:
+  - {{name: n1, tenant: acme, model: {SHORT}, gpus: 2}}
+  - {{name: n2, tenant: acme, model: {SHORT}, gpus: 2}}
+  - {{name: n3, tenant: globex, model: {SHORT}, gpus: 2}}
+"""
+SIZES = {"n1": 2, "n2": 2, "n3": 2}
+OPTIONS = ["--quota-tick", "100ms", "--reclaim-grace", "1h", "--borrow-backoff", "0s", "--lease-confirm", "1h", "--lease-silence", "1h"]
+
+
+def rfc3339(seconds_ago):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds_ago))
+
+
+class AgentApi(unittest.TestCase):
+    OPTIONS = OPTIONS
+
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = s = cls.enterClassContext(Stack(options=cls.OPTIONS))
+        s.apply(POLICY)
+        s.token("scheduler", role="scheduler")
+        s.token("dev", role="developer", tenant="acme")
+        cls.nodes = Nodes(s, SIZES)
+        cls.nodes.speak()
+        wait_for("six GPUs in the book", lambda: cls.free() == 6 * 5040, s.aggregator)
+
+    @classmethod
+    def free(cls):
+        return sum(p["free_units"] for p in cls.stack.get("/v1/quota").json()["pools"])
+
+    def call(self, method, path, body=None, role="scheduler", headers=None):
+        return self.stack.call(method, path, None if body is None else json.dumps(body).encode(), role, headers)
+
+    def post(self, path, body=None, role="scheduler", status=200, headers=None):
+        reply = self.call("POST", path, body if body is not None else {}, role, headers)
+        self.assertEqual(reply.status, status, reply.text())
+        return reply.json()
+
+    def ask(self, request_id, workspace, gpus, role="scheduler", status=200, **more):
+        return self.post("/v1/decisions", {"request_id": request_id, "workspace": workspace, "gpu_model": SHORT, "gpus": gpus, **more}, role, status)
+
+    def state(self, request_id):
+        return self.stack.get(f"/v1/decisions/{request_id}").json()["status"]
+
+    def becomes(self, request_id, status):
+        wait_for(f"{request_id} {status}", lambda: self.state(request_id) == status, self.stack.aggregator)
+
+    def tearDown(self):
+        s = self.stack
+        self.nodes.holders = {}
+        for request_id, tenant in s.sql("SELECT request_id, split_part(workspace, '/', 1) FROM tollgate.decision WHERE status = 'waiting'"):
+            self.assertEqual(self.call("DELETE", f"/v1/decisions/{tenant}/{request_id}").status, 200)
+        for request_id, tenant in s.sql("SELECT request_id, split_part(workspace, '/', 1) FROM tollgate.decision WHERE status IN ('admitted', 'confirmed', 'suspect')"):
+            self.post(f"/v1/leases/{tenant}/{request_id}/release")
+        self.nodes.speak()
+        wait_for("everything is free", lambda: self.free() == 6 * 5040, s.aggregator)
+
+
+class Age(AgentApi):
+    def test_a_request_that_is_asked_for_anew_keeps_its_place_in_the_queue(self):
+        self.ask("first", "acme/prod", 4)
+        self.assertEqual(self.ask("young", "acme/prod", 1)["position"], 1)
+        old = self.ask("old", "acme/prod", 1, queued_since=rfc3339(3600))
+        self.assertEqual((old["status"], old["position"]), ("waiting", 1))
+        self.assertEqual(self.stack.get("/v1/decisions/young").json()["position"], 2)
+        # the clock of a scheduler that is ahead wins nothing, and one that is far behind is not refused
+        self.assertEqual(self.ask("ahead", "acme/prod", 1, queued_since=rfc3339(-3600))["position"], 3)
+        self.assertEqual(self.ask("ancient", "acme/prod", 1, queued_since="1999-01-01T00:00:00Z")["position"], 1)
+        again = self.ask("ancient", "acme/prod", 1, queued_since="1999-01-01T00:00:00Z")
+        self.assertEqual(again["request"]["queued_since"], "1999-01-01T00:00:00Z")
+        self.ask("ancient", "acme/prod", 1, status=409, queued_since="1999-01-02T00:00:00Z")
+
+    def test_a_tenant_cannot_make_its_request_older(self):
+        reply = self.ask("mine", "prod", 1, role="dev", status=400, queued_since=rfc3339(3600))
+        self.assertEqual(reply["field"], "queued_since")
+        self.assertEqual(self.ask("mine", "acme/prod", 1, status=400, queued_since="yesterday")["field"], "queued_since")
+
+
+class Renewal(AgentApi):
+    OPTIONS = [*OPTIONS, "--lease-confirm", "2s"]
+
+    def logged(self, like):
+        """When an event or a notice was logged last, by the book's time."""
+        found = self.stack.sql(f"SELECT max(at_ns) FROM tollgate.quota_event WHERE event LIKE '{like}' OR outcome LIKE '{like}'")[0][0]
+        return int(found or 0)
+
+    def test_an_unconfirmed_lease_stays_while_its_scheduler_renews_it(self):
+        for request_id in ("kept", "left"):
+            self.assertEqual(self.ask(request_id, "acme/prod", 1)["status"], "admitted")
+        wait_for("the end of the one that is not renewed", lambda: self.call("POST", "/v1/leases/acme/kept/renew", {}).status == 409 or self.state("left") == "ended")
+        self.becomes("kept", "ended")
+        self.assertEqual(self.stack.get("/v1/decisions/kept").json()["ended_why"], "unconfirmed")
+        renewed, expired = self.logged('{"renew":["acme/kept"]}'), self.logged('%"lease expired","id":"acme/kept"%')
+        self.assertGreaterEqual(expired - renewed, 2_000_000_000)
+        self.assertGreater(renewed, self.logged('%"lease expired","id":"acme/left"%') - 2_000_000_000)
+        self.assertIn("not a lease that runs", self.post("/v1/leases/kept/renew", status=409)["detail"])
+
+    def test_only_schedulers_and_operators_renew(self):
+        self.ask("theirs", "acme/prod", 1)
+        self.assertIn("developer", self.post("/v1/leases/theirs/renew", role="dev", status=403)["detail"])
+        self.assertEqual(self.post("/v1/leases/theirs/renew", role="admin")["status"], "admitted")
+        self.post("/v1/leases/theirs/confirm")
+        self.assertEqual(self.post("/v1/leases/theirs/renew")["status"], "confirmed")
+        self.post("/v1/leases/none/renew", status=404)
+
+
+if __name__ == "__main__":
+    unittest.main()
