@@ -29,6 +29,7 @@ struct worker {
 #define ROLES_MONEY (ROLE_ADMIN | ROLE_BILLING)
 #define ROLES_READ (ROLES_MONEY | ROLES_TENANT)
 #define ROLES_ASK (ROLES_ADMIN | ROLE_DEVELOPER | ROLE_SCHEDULER)
+#define ROLES_SCHEDULE (ROLE_ADMIN | ROLE_SCHEDULER)
 #define ROLES_ANY (ROLES_READ | ROLE_NODE | ROLE_SCHEDULER | ROLE_METER)
 
 /* Pools of workers: pushes and status of nodes; decisions, leases and reclaims; all other requests. */
@@ -118,7 +119,7 @@ http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_j
 http_handler handle_audit, handle_audit_verify, handle_journal_accept;
 http_handler handle_exception_request, handle_exception_decide, handle_exceptions;
 http_handler handle_decision_ask, handle_decision_get, handle_decision_cancel, handle_decisions;
-http_handler handle_leases, handle_lease_event, handle_reclaims, handle_reclaim_event;
+http_handler handle_leases, handle_lease_event, handle_lease_workloads, handle_reclaims, handle_reclaim_event;
 http_handler handle_quota, handle_quota_anomalies, handle_quota_recording;
 http_handler handle_sla, handle_budgets, handle_reconciliation, handle_refunds;
 http_handler handle_adjustment_add, handle_adjustment_decide, handle_adjustments;

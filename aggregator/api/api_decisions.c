@@ -233,6 +233,7 @@ handle_leases(void *app, void *worker, const struct http_request *rq, struct htt
 /* ---- leases ---- */
 
 #define GPUS_MAX 100000u
+#define SMALL_WORKLOADS (2u * LIMIT_WORKLOADS * LIMIT_WORKLOAD)
 
 /* {"nodes":[{"node","gpus":[UUID...]}]} as the parts of a confirm event. */
 static bool
@@ -354,6 +355,40 @@ handle_lease_event(void *app_, void *worker, const struct http_request *rq, stru
 
 	if (!read_lease_path(w, rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err)) ||
 	    (strcmp(i->word, "release") == 0 && !read_release(w, rq, i, &err))) {
+		reply_problem(rp, rq, &err);
+		return;
+	}
+	decider_put(app->decider, take(i));
+}
+
+/* ID/workloads or TENANT/ID/workloads */
+static bool
+read_workloads(struct worker *w, const struct http_request *rq, struct capacity_request *i, struct err *err)
+{
+	static const char *const fields[] = {"workloads", NULL};
+	const char *slash = strrchr(rq->tail, '/');
+
+	if (!slash || strcmp(slash, "/workloads") != 0)
+		return err_set(err, ERR_MISSING, "there is nothing at \"%.64s\": it is ID/workloads", rq->tail);
+	buf_init(&i->body.workloads, SMALL_WORKLOADS);
+	if (!api_body(rq, fields, &i->doc, err) || !decision_workloads_read(i->doc, &i->body.workloads, err))
+		return false;
+	if (i->body.workloads.len == 0)
+		return err_set(err, ERR_INVALID, "workloads: missing; it is a list, which may be empty");
+	i->word = "workloads";
+	i->workload.list = buf_text(&i->body.workloads);
+	return api_decision_find(w, rq, (size_t)(slash - rq->tail), i, err);
+}
+
+void
+handle_lease_workloads(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct app *app = app_;
+	struct worker *w = worker;
+	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_EVENT, &w->who, rq, rp);
+	struct err err = {0};
+
+	if (!read_workloads(w, rq, i, &err)) {
 		reply_problem(rp, rq, &err);
 		return;
 	}

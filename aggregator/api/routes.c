@@ -83,6 +83,8 @@ const struct http_route api_routes[] = {
          "what is admitted and has not ended; tenant, workspace, status, limit, before"},
 	{"POST", "/v1/leases/", DECIDE, SMALL_BODY, handle_lease_event, ROLES_ASK,
          "ID/confirm: it runs, and where; ID/heartbeat; ID/release: it ended; ID/drain: it is being ended; ID/renew (schedulers): it has not started yet"},
+	{"PUT", "/v1/leases/", DECIDE, SMALL_BODY, handle_lease_workloads, ROLES_SCHEDULE,
+         "ID/workloads: the pods, claims and Slurm jobs that a lease is seen by, instead of those before"},
 	{"GET", "/v1/reclaims", DECIDE | HTTP_POLLS, 0, handle_reclaims, ROLES_READ | ROLE_SCHEDULER,
          "what leases are asked to give back; wait for more than was known after an event; tenant, wait, after"},
 	{"POST", "/v1/reclaims/", DECIDE, SMALL_BODY, handle_reclaim_event, ROLES_ASK,

@@ -209,6 +209,12 @@ answer_view(struct decider *d, struct capacity_request *i, const struct decision
 		refuse(d, i, &err);
 		return true;
 	}
+	if (i->kind == REQUEST_EVENT && i->workload.list && v->released_ns != 0) {
+		err_set(&err, ERR_CONFLICT, "\"%s\" was released: it returns when none of the workloads that it had is seen",
+		        i->id);
+		refuse(d, i, &err);
+		return true;
+	}
 	/* A waiting decision is shown with its present checks by the thread of dry runs; this turn's verdict has them already. */
 	if (strcmp(v->status, "waiting") == 0 && i->fate != REQUEST_DECIDED) {
 		dry_runs_show(d->app->dry_runs, i);

@@ -43,7 +43,7 @@ struct capacity_request {
 	/* an event: its verb, and the whole text where it is more than {VERB: ID} */
 	const char *word;
 	char *event;
-	struct decision_workload workload; /* points into doc */
+	struct decision_workload workload; /* points into doc and body; with a list there is no event */
 	int64_t after;                     /* a watch, reclaims: the last event that the client has seen */
 	struct capacity_request *next;
 	bool is_shown;             /* the thread of dry runs replies with the present state of a waiting decision */

@@ -137,12 +137,29 @@ step_alone(struct turn_result *r, struct capacity_request *i, struct err *err)
 	return true;
 }
 
+/* No event of the book: rows alone have the workloads of a lease. */
+static void
+replace_workloads(struct turn_result *r, struct capacity_request *i)
+{
+	if (quota_lease_shape(quota_book_state(quota_turn_book(r->turn)), i->key) == QUOTA_NONE) {
+		i->fate = REQUEST_REFUSED;
+		err_set(&i->err, ERR_CONFLICT, "\"%s\" is not a lease that runs", i->id);
+		return;
+	}
+	i->fate = REQUEST_READ_ROW;
+	quota_turn_workload(r->turn, i->key, &i->workload);
+}
+
 static bool
 step_events(struct turn_result *r, struct capacity_request *items, struct err *err)
 {
 	for (struct capacity_request *i = items; i; i = i->next) {
 		if (i->kind != REQUEST_EVENT || i->fate != REQUEST_OPEN)
 			continue;
+		if (i->workload.list) {
+			replace_workloads(r, i);
+			continue;
+		}
 		if (!(i->event ? step_alone(r, i, err) : step_group(r, i, err)))
 			return false;
 		if (i->fate == REQUEST_READ_ROW && (i->workload.pod_uid || i->workload.slurm_job || i->workload.pod))

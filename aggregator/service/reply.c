@@ -84,6 +84,7 @@ lease_member(const struct decision_view *v, struct buf *out)
 	time_member(out, "released_at", v->released_ns);
 	time_member(out, "ended_at", v->ended_ns);
 	text_member(out, "reclaim", v->reclaim[0] != '\0' ? v->reclaim : NULL);
+	buf_printf(out, ",\"workloads\":%s", v->workload.list ? v->workload.list : "[]");
 	buf_char(out, '}');
 }
 

@@ -15,11 +15,13 @@
 #define LIMIT_MODEL 96
 #define LIMIT_PROFILE 96
 #define LIMIT_LABEL 63 /* tenants, workspaces, clusters, priority classes */
+#define LIMIT_WORKLOAD 128 /* one of a lease's workloads */
 
 /* How many. */
 #define LIMIT_NODE_GPUS 1024     /* of one node: in a batch, a status, a policy, the book */
 #define LIMIT_GPU_INSTANCES 56   /* MIG instances of one GPU; a book has as many kinds of devices on one */
 #define LIMIT_CLASSES 100        /* priority classes */
+#define LIMIT_WORKLOADS 64       /* of one lease */
 #define LIMIT_BATCH_HOLDERS 4096 /* that one batch may name */
 /* MIG instances of one GPU in one batch, which may have been cut several times meanwhile. */
 #define LIMIT_BATCH_INSTANCES 448

@@ -25,6 +25,11 @@ SIZES = {"n1": 2, "n2": 2, "n3": 2}
 OPTIONS = ["--quota-tick", "100ms", "--reclaim-grace", "1h", "--borrow-backoff", "0s", "--lease-confirm", "1h", "--lease-silence", "1h"]
 
 
+def pod(namespace, uid):
+    return {"kind": "pod", "namespace": namespace, "pod": f"pod-{uid}", "pod_uid": uid, "container": "main", "user": "", "uid": -1, "replica": -1,
+            "allocated": True, "holds": True, "active": True}  # fmt: skip
+
+
 def rfc3339(seconds_ago):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds_ago))
 
@@ -92,6 +97,70 @@ class Age(AgentApi):
         reply = self.ask("mine", "prod", 1, role="dev", status=400, queued_since=rfc3339(3600))
         self.assertEqual(reply["field"], "queued_since")
         self.assertEqual(self.ask("mine", "acme/prod", 1, status=400, queued_since="yesterday")["field"], "queued_since")
+
+
+class Workloads(AgentApi):
+    def on(self, **places):
+        """The pods that run from now on: u1=("n1", 0)."""
+        self.nodes.holders = {place: [pod("prod", uid) | {"device": self.nodes.uuid(*place)}] for uid, place in places.items()}
+        self.nodes.speak()
+
+    def put(self, request_id, workloads, status=200, role="scheduler"):
+        reply = self.call("PUT", f"/v1/leases/{request_id}/workloads", {"workloads": workloads}, role)
+        self.assertEqual(reply.status, status, reply.text())
+        return reply.json()
+
+    def looked_again(self):
+        """The loop has looked at what the nodes have said until now."""
+        for broken, live in ({("n2", 1)}, 5), (set(), 6):
+            self.nodes.broken = broken
+            self.nodes.speak()
+            wait_for(f"{live} live GPUs", lambda live=live: sum(p["live_units"] for p in self.stack.get("/v1/quota").json()["pools"]) == live * 5040, self.stack.aggregator)
+
+    def test_a_gang_is_one_lease_which_is_seen_by_any_of_its_pods_and_ends_with_the_last(self):
+        asked = self.ask("gang", "acme/prod", 2, workloads=["u1", "claim:c1"])
+        self.assertEqual(asked["lease"]["workloads"], ["u1", "claim:c1"])
+        self.on(u2=("n1", 0))
+        self.looked_again()
+        self.assertEqual(self.state("gang"), "admitted")
+        self.assertEqual(self.put("acme/gang", ["u1", "u2"])["lease"]["workloads"], ["u1", "u2"])  # a late member
+        self.on(u2=("n1", 0))
+        self.becomes("gang", "confirmed")
+        (lease,) = self.stack.get("/v1/leases").json()["leases"]
+        self.assertEqual(lease["workloads"], ["u1", "u2"])
+        self.post("/v1/leases/gang/drain")
+        (order,) = self.stack.get("/v1/reclaims").json()["reclaims"]
+        self.assertEqual(order["workloads"], ["u1", "u2"])
+        self.assertEqual(self.post("/v1/leases/gang/release")["status"], "confirmed")
+        self.assertIn("released", self.put("gang", ["u3"], status=409)["detail"])
+        self.on(u1=("n1", 1))
+        self.looked_again()
+        self.assertEqual(self.state("gang"), "confirmed")
+        self.on(u3=("n1", 1))
+        self.becomes("gang", "ended")
+        self.assertIn("not a lease", self.put("gang", ["u3"], status=409)["detail"])
+
+    def test_a_foreign_node_confirms_no_lease_by_its_workloads(self):
+        self.ask("near", "acme/prod", 1, workloads=["u1"])
+        self.on(u1=("n3", 0))  # another tenant's
+        self.looked_again()
+        self.assertEqual(self.state("near"), "admitted")
+        self.on(u1=("n2", 0))
+        self.becomes("near", "confirmed")
+
+    def test_only_a_scheduler_replaces_them_and_they_are_few_and_short(self):
+        self.ask("mine", "prod", 1, role="dev", workloads=["u1"])
+        self.put("mine", ["u2"], status=403, role="dev")
+        self.assertEqual(self.put("mine", ["slurm:4711", "slurm:4711.2"], role="admin")["lease"]["workloads"], ["slurm:4711", "slurm:4711.2"])
+        self.assertEqual(self.put("mine", [])["lease"]["workloads"], [])
+        for bad in (["u"] * 65, ["u" * 129], ["slurm:x"], [1], "u1"):
+            with self.subTest(bad=bad):
+                self.assertEqual(self.put("mine", bad, status=400)["field"], "workloads")
+        self.assertEqual(self.call("PUT", "/v1/leases/mine/workloads", {}).json()["field"], "workloads")
+        self.assertEqual(self.put("none", ["u1"], status=404)["status"], 404)
+        self.assertEqual(self.call("PUT", "/v1/leases/mine/other", {"workloads": []}).status, 404)
+        self.ask("waits", "acme/prod", 4)
+        self.put("waits", ["u1"], status=409)
 
 
 class Renewal(AgentApi):

@@ -288,6 +288,9 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(len(r.call("GET", path + "?limit=5&status=cancelled").json()["decisions"]), 1)
         self.assertEqual(r.call("POST", "/v1/leases/a/confirm", b'{"nodes": [{"node": "n2", "gpus": ["GPU-n2-0"]}]}').json()["status"], "confirmed")
         self.assertEqual(r.call("POST", "/v1/leases/a/confirm", b'{"nodes": [{"node": "n9", "gpus": ["GPU-n2-0"]}]}', wrong=True).status, 400)
+        named = {"workloads": ["6f1c", "claim:97ab", "slurm:7.2"]}
+        self.assertEqual(r.call("PUT", "/v1/leases/a/workloads", json.dumps(named).encode()).json()["lease"]["workloads"], named["workloads"])
+        self.assertEqual(r.call("PUT", "/v1/leases/b/workloads", json.dumps(named).encode()).status, 409)
         for word in ("heartbeat", "drain"):
             self.assertEqual(r.call("POST", f"/v1/leases/a/{word}", b"{}").status, 200)
         [order] = r.call("GET", "/v1/reclaims?wait=10s").json()["reclaims"]

@@ -105,7 +105,8 @@ const struct decision_rows *quota_turn_foreign(const struct quota_turn *t);
 MUST_CHECK bool quota_turn_step(struct quota_turn *t, const char *actor, const char *event, size_t len,
                                 const struct decision_ask *asks, size_t ask_count, const struct quota_outcome **ret,
                                 struct err *err);
-/* The workload of a lease, given with its confirmation; NULL members stay as they are. */
+/* The workload of a lease, given with its confirmation, or its list of workloads, which it has instead of the one before unless it was released;
+ * NULL members stay as they are. */
 void quota_turn_workload(struct quota_turn *t, const char *key, const struct decision_workload *w);
 /* Of the event that was stepped last. */
 int64_t quota_turn_seq(const struct quota_turn *t);

@@ -56,6 +56,7 @@ view_of(const PGresult *r, int i, struct decision_view *v)
 	v->workload.pod = text_or_null(r, i, c++);
 	v->workload.pod_uid = text_or_null(r, i, c++);
 	v->workload.slurm_job = text_or_null(r, i, c++);
+	v->workload.list = text_or_null(r, i, c++);
 	v->verdict = text_or_null(r, i, c);
 }
 
@@ -67,7 +68,7 @@ store_decisions_get(struct db *db, const char *const *keys, size_t n, struct dec
 		"SELECT d.key, d.request_id, split_part(d.workspace, '/', 1), d.workspace, d.status, d.decision, d.would, d.rule, d.warn, d.position, d.body, "
 		"d.asked_by, d.submitted_ns, d.changed_ns, d.changed_seq, d.admitted_ns, d.confirmed_ns, d.seen_ns, d.released_ns, "
 		"d.ended_ns, d.ended_why, (SELECT r.state FROM reclaim r WHERE r.lease_id = d.key AND r.state NOT IN "
-		"('returned', 'cancelled')), d.workload_namespace, d.workload_pod, d.workload_pod_uid, d.workload_slurm_job, " VERDICT
+		"('returned', 'cancelled')), d.workload_namespace, d.workload_pod, d.workload_pod_uid, d.workload_slurm_job, to_json(d.workloads), " VERDICT
 		" FROM unnest($1::text[]) AS i(key) CROSS JOIN LATERAL (SELECT * FROM decision WHERE key = i.key LIMIT 1) d"};
 	in_place(db_array) struct db_array list = {0};
 	owned(result) PGresult *r = NULL;
@@ -189,7 +190,7 @@ store_decisions_json(struct db *db, const struct decision_query *q, struct buf *
 		"d.asked_by, rfc3339(at_ns(d.submitted_ns)) AS submitted_at, rfc3339(at_ns(d.changed_ns)) AS changed_at, "
 		"rfc3339(at_ns(d.admitted_ns)) AS admitted_at, rfc3339(at_ns(d.confirmed_ns)) AS confirmed_at, "
 		"rfc3339(at_ns(d.seen_ns)) AS seen_at, rfc3339(at_ns(d.released_ns)) AS released_at, "
-		"rfc3339(at_ns(d.ended_ns)) AS ended_at, d.ended_why, "
+		"rfc3339(at_ns(d.ended_ns)) AS ended_at, d.ended_why, coalesce(to_json(d.workloads), '[]') AS workloads, "
 		"(SELECT r.state FROM reclaim r WHERE r.lease_id = d.key AND r.state NOT IN ('returned', 'cancelled')) AS reclaim "
 		"FROM decision d LEFT JOIN unnest($7::text[], $8::bigint[], $9::text[], $10::bigint[]) AS p(key, position, pool, start_ns) ON p.key = d.key "
 		"WHERE ($1::text IS NULL OR d.tenant_id = (SELECT id FROM tenant WHERE name = $1)) "
@@ -230,7 +231,7 @@ store_reclaims_json(struct db *db, const struct reclaim_query *q, struct buf *ou
 		"'state', r.state, 'ordered_at', rfc3339(at_ns(r.ordered_ns)), 'due_at', "
 		"rfc3339(at_ns(r.due_ns)), 'due_in_seconds', floor((coalesce(u.due_ns, r.due_ns) - greatest(b.at_ns, c.now_ns)) / 1000000000.0)::bigint, 'acked_at', rfc3339(at_ns(r.acked_ns)), 'ended_at', rfc3339(at_ns(r.ended_ns)), 'seq', "
 		"r.changed_seq, 'workload', json_build_object('namespace', d.workload_namespace, 'pod', d.workload_pod, 'pod_uid', "
-		"d.workload_pod_uid, 'slurm_job', d.workload_slurm_job)) ORDER BY r.id) FILTER (WHERE r.id IS NOT NULL), '[]'), "
+		"d.workload_pod_uid, 'slurm_job', d.workload_slurm_job), 'workloads', coalesce(to_json(d.workloads), '[]')) ORDER BY r.id) FILTER (WHERE r.id IS NOT NULL), '[]'), "
 		"count(r.id) FROM quota_book b CROSS JOIN (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 AS now_ns) c "
 		"LEFT JOIN (reclaim r JOIN decision d ON d.key = r.lease_id LEFT JOIN decision f ON f.key = r.for_request "
 		"LEFT JOIN unnest($4::text[], $5::bigint[]) AS u(lease, due_ns) ON u.lease = r.lease_id AND r.ended_ns IS NULL) "

@@ -21,14 +21,14 @@ static const struct db_stmt decision_stmt = {
 	"decision_add",
 	"INSERT INTO decision (key, request_id, digest, tenant_id, workspace_id, workspace, body, status, decision, would, rule, warn, "
 	"position, asked_by, submitted_seq, submitted_ns, verdict_seq, verdict_at, verdict_bytes, changed_seq, changed_ns, admitted_ns, confirmed_ns, "
-	"seen_ns, released_ns, ended_ns, ended_why, workload_namespace, workload_pod, workload_pod_uid, workload_slurm_job) "
+	"seen_ns, released_ns, ended_ns, ended_why, workload_namespace, workload_pod, workload_pod_uid, workload_slurm_job, workloads) "
 	"SELECT n.key, n.id, decode(n.digest, 'hex'), t.id, w.id, n.workspace, n.body, n.status, n.decision, n.would, n.rule, n.warn, "
 	"n.position, n.asked_by, n.submitted, $2::bigint, n.verdict, n.verdict_at, n.verdict_bytes, n.changed, $2, n.admitted, n.confirmed, n.seen, "
-	"n.released, n.ended, n.why, n.namespace, n.pod, n.pod_uid, n.slurm_job "
+	"n.released, n.ended, n.why, n.namespace, n.pod, n.pod_uid, n.slurm_job, n.workloads "
 	"FROM json_to_recordset($1::json) AS n(key text, id text, digest text, workspace text, body json, status text, decision text, "
 	"would text, rule text, warn boolean, position bigint, asked_by text, submitted bigint, verdict bigint, verdict_at integer, verdict_bytes integer, changed bigint, "
 	"admitted bigint, confirmed bigint, seen bigint, released bigint, ended bigint, why text, namespace text, pod text, "
-	"pod_uid text, slurm_job text) "
+	"pod_uid text, slurm_job text, workloads text[]) "
 	"LEFT JOIN tenant t ON t.name = split_part(n.workspace, '/', 1) "
 	"LEFT JOIN workspace w ON w.tenant_id = t.id AND w.name = split_part(n.workspace, '/', 2)"};
 
@@ -47,13 +47,14 @@ static const struct db_stmt change_stmt = {
 	"position bigint, verdict bigint, verdict_at integer, verdict_bytes integer, changed bigint, admitted bigint, confirmed bigint, seen bigint, released bigint, "
 	"ended bigint, why text) WHERE d.key = n.key"};
 
+/* The list of a released lease stays: it returns when none of those that it had is seen. */
 static const struct db_stmt workload_stmt = {
 	"decision_workload",
 	"UPDATE decision d SET workload_namespace = coalesce(n.namespace, d.workload_namespace), workload_pod = coalesce(n.pod, "
 	"d.workload_pod), workload_pod_uid = coalesce(n.pod_uid, d.workload_pod_uid), "
-	"workload_slurm_job = coalesce(n.slurm_job, d.workload_slurm_job) "
-	"FROM json_to_recordset($1::json) AS n(key text, namespace text, pod text, pod_uid text, slurm_job text) "
-	"WHERE d.key = n.key AND d.status IN ('admitted', 'confirmed', 'suspect')"};
+	"workload_slurm_job = coalesce(n.slurm_job, d.workload_slurm_job), workloads = coalesce(n.workloads, d.workloads) "
+	"FROM json_to_recordset($1::json) AS n(key text, namespace text, pod text, pod_uid text, slurm_job text, workloads text[]) "
+	"WHERE d.key = n.key AND d.status IN ('admitted', 'confirmed', 'suspect') AND (n.workloads IS NULL OR d.released_ns IS NULL)"};
 
 static const struct db_stmt reclaim_change_stmt = {
 	"reclaim_change",
@@ -140,6 +141,8 @@ workload(struct buf *out, const struct decision_workload *w)
 	text(out, "pod", w->pod);
 	text(out, "pod_uid", w->pod_uid);
 	text(out, "slurm_job", w->slurm_job);
+	if (w->list)
+		buf_printf(out, ",\"workloads\":%s", w->list);
 }
 
 static void

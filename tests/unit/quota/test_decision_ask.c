@@ -18,7 +18,7 @@
 static bool
 read_text(const char *members, const char *tenant, struct decision_body *b, struct err *err)
 {
-	char text[1024];
+	char text[16384];
 	owned(json) json_t *doc = NULL;
 
 	snprintf(text, sizeof(text), "{%s}", members);
@@ -107,6 +107,16 @@ what_is_wrong_is_named(void **state)
 		{BASE ",\"gpus\":1,\"workload\":{}", NULL, "workload", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"workload\":{\"pod\":\"p\"}", NULL, "workload", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"workload\":{\"pod_uid\":\"\"}", NULL, "workload", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workloads\":\"u\"", NULL, "workloads", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workloads\":[7]", NULL, "workloads", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workloads\":[\"\"]", NULL, "workloads", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workloads\":[\"u\",\"a b\"]", NULL, "\"a b\"", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workloads\":[\"claim:\"]", NULL, "workloads", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workloads\":[\"slurm:\"]", NULL, "workloads", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workloads\":[\"slurm:7.\"]", NULL, "workloads", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workloads\":[\"slurm:7.x\"]", NULL, "workloads", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workloads\":[\"slurm:7_3\"]", NULL, "workloads", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"workloads\":[\"pod:u\"]", NULL, "workloads", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"colour\":\"red\"", NULL, "colour", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"workload\":{\"namespace\":\"n\",\"pod\":\"p\",\"user\":\"u\"}", NULL,
 	         "user says whose it is", ERR_INVALID},
@@ -162,6 +172,28 @@ a_workload_has_no_workspace_until_it_is_placed(void **state)
 	assert_string_equal(buf_text(&b.request), "{\"id\":\"acme/r\",\"workspace\":\"acme/prod\",\"gpus\":1}");
 }
 
+static void
+workloads_are_counted_and_measured(void **state)
+{
+	in_place(buf) struct buf text = {0};
+	struct err err = {0};
+
+	(void)state;
+	buf_init(&text, 1u << 20);
+	for (int extra = 0; extra < 3; extra++) {
+		in_place(decision_body) struct decision_body b = {0};
+		int count = LIMIT_WORKLOADS + (extra == 1), length = LIMIT_WORKLOAD + (extra == 2);
+
+		buf_clear(&text);
+		buf_str(&text, BASE ",\"gpus\":1,\"workloads\":[");
+		for (int i = 0; i < count; i++)
+			buf_printf(&text, "%s\"slurm:%0*d\"", i > 0 ? "," : "", length - 6, i);
+		buf_char(&text, ']');
+		assert_int_equal(read_text(buf_text(&text), NULL, &b, &err), extra == 0);
+		assert_int_equal(b.workload.list != NULL, extra == 0);
+	}
+}
+
 int
 main(void)
 {
@@ -169,6 +201,7 @@ main(void)
 		cmocka_unit_test(what_clients_write_is_what_the_book_reads),
 		cmocka_unit_test(what_is_wrong_is_named),
 		cmocka_unit_test(a_workload_has_no_workspace_until_it_is_placed),
+		cmocka_unit_test(workloads_are_counted_and_measured),
 		cmocka_unit_test(the_same_request_has_the_same_digest_however_it_is_spelt),
 	};
 

@@ -276,6 +276,50 @@ a_lease_is_confirmed_where_its_workload_is_seen_by_its_identity(void **state)
 }
 
 static void
+a_lease_of_several_workloads_is_seen_by_any_of_them_and_is_empty_when_none_is_seen(void **state)
+{
+	static const struct quota_identity pods[] = {{.pod_uid = "u1", .slurm_job = ""}, {.pod_uid = "u2", .slurm_job = ""}};
+	struct world *k = *state;
+
+	tell(k, ASK("gang", "acme/a", "2"));
+	known_as(k, "gang", "");
+	k->workloads[0].more = pods;
+	k->workloads[0].more_count = ARRAY_LEN(pods);
+	later(k, 5);
+	hold(k, 0, 0, "acme/a", "other"); /* of the same workspace, but none of them */
+	assert_string_equal(look(k), "");
+	hold(k, 1, 1, "acme/a", "late");
+	k->holders[1].pod_uid = "u2";
+	settle(k);
+	tell(k, "{\"release\":\"gang\"}");
+	k->workloads[0].changed_ns = k->now_ns;
+	later(k, 5);
+	assert_string_equal(look(k), "");
+	k->holders[1].pod_uid = "u1"; /* the second has ended, and the first has begun */
+	assert_string_equal(look(k), "");
+	k->holders[1].pod_uid = "u3";
+	assert_string_equal(look(k), "{\"empty\":[\"gang\"]}");
+}
+
+static void
+a_lease_is_seen_by_a_slurm_job_among_its_workloads(void **state)
+{
+	static const struct quota_identity jobs[] = {{.pod_uid = "", .slurm_job = "4711"}};
+	struct world *k = *state;
+
+	tell(k, ASK("job", "acme/a", "1"));
+	known_as(k, "job", "");
+	k->workloads[0].more = jobs;
+	k->workloads[0].more_count = ARRAY_LEN(jobs);
+	later(k, 5);
+	hold(k, 0, 0, "acme/a", "");
+	k->holders[0].slurm_job = "471";
+	assert_string_equal(look(k), "");
+	k->holders[0].slurm_job = "4711";
+	assert_string_equal(look(k), "{\"confirm\":\"job\"}");
+}
+
+static void
 a_lease_without_identity_is_seen_by_what_its_workspace_holds(void **state)
 {
 	struct world *k = *state;
@@ -970,6 +1014,8 @@ main(void)
 		TEST(a_node_in_maintenance_is_lost_although_it_speaks),
 		TEST(what_is_declared_and_was_never_seen_is_inventory_too),
 		TEST(a_lease_is_confirmed_where_its_workload_is_seen_by_its_identity),
+		TEST(a_lease_of_several_workloads_is_seen_by_any_of_them_and_is_empty_when_none_is_seen),
+		TEST(a_lease_is_seen_by_a_slurm_job_among_its_workloads),
 		TEST(a_lease_without_identity_is_seen_by_what_its_workspace_holds),
 		TEST(what_was_heard_before_the_lease_was_admitted_does_not_confirm_it),
 		TEST(devices_that_another_lease_has_are_not_bound),

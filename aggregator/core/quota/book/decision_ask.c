@@ -18,6 +18,7 @@ decision_body_fini(struct decision_body *b)
 	buf_fini(&b->request);
 	buf_fini(&b->body);
 	buf_fini(&b->members);
+	buf_fini(&b->workloads);
 	wire_holder_fini(&b->holder);
 }
 
@@ -242,6 +243,65 @@ decision_workload_read(const json_t *doc, struct decision_workload *ret, struct 
 	if (!is_identified(ret))
 		return err_set(err, ERR_INVALID, "workload: pod_uid, namespace and pod, or slurm_job say which it is");
 	return true;
+}
+
+/* The bytes of a UID: Kubernetes' own, and those of pods that a node's files declare. */
+static bool
+is_uid(const char *text)
+{
+	size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+
+	return n > 0 && text[n] == '\0';
+}
+
+/* ID or ID.RESTARTS */
+static bool
+is_slurm_job(const char *text)
+{
+	size_t id = strspn(text, "0123456789"), restarts = text[id] == '.' ? strspn(text + id + 1, "0123456789") : 0;
+
+	return id > 0 && (text[id] == '\0' || (restarts > 0 && text[id + 1 + restarts] == '\0'));
+}
+
+static bool
+is_workload(const char *text)
+{
+	static const char claim[] = "claim:", job[] = "slurm:";
+
+	if (strlen(text) > LIMIT_WORKLOAD)
+		return false;
+	if (strncmp(text, claim, sizeof(claim) - 1) == 0)
+		return is_uid(text + sizeof(claim) - 1);
+	if (strncmp(text, job, sizeof(job) - 1) == 0)
+		return is_slurm_job(text + sizeof(job) - 1);
+	return is_uid(text);
+}
+
+bool
+decision_workloads_read(const json_t *doc, struct buf *out, struct err *err)
+{
+	const json_t *list = json_object_get(doc, "workloads"), *one;
+	size_t i;
+
+	if (!list)
+		return true;
+	if (!json_is_array(list))
+		return err_set(err, ERR_INVALID, "workloads: it is a list of texts");
+	if (json_array_size(list) > LIMIT_WORKLOADS)
+		return err_set(err, ERR_INVALID, "workloads: there are %zu, at most %d are allowed",
+		               json_array_size(list), LIMIT_WORKLOADS);
+	json_array_foreach(list, i, one)
+	{
+		const char *text = json_string_value(one);
+
+		if (!text || !is_workload(text))
+			return err_set(err, ERR_INVALID,
+			               "workloads: \"%.64s\" is not the UID of a pod, claim:UID, or slurm:ID or "
+			               "slurm:ID.RESTARTS of a job, of at most %d bytes",
+			               text ? text : "", LIMIT_WORKLOAD);
+	}
+	json_write(list, out);
+	return buf_ok(out, "workloads", err);
 }
 
 static bool
@@ -520,13 +580,14 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 	                                     "of",          "per_node",          "priority_class", "priority",
 	                                     "preemptible", "expected_duration", "expires",        "queued_since",
 	                                     "cpu",         "memory",            "storage",        "workload",
-	                                     NULL};
+	                                     "workloads",   NULL};
 	const char *id = NULL;
 
 	*b = (struct decision_body){0};
 	buf_init(&b->request, BODY_MAX);
 	buf_init(&b->members, BODY_MAX);
 	buf_init(&b->body, 2 * BODY_MAX);
+	buf_init(&b->workloads, BODY_MAX);
 	if (!json_only_fields(doc, fields, err) || !text_field(doc, "request_id", &id, err))
 		return false;
 	if (!id || !decision_id_sound(id))
@@ -541,6 +602,10 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 	if (b->workspace[0] != '\0' ? !read_beside_workspace(doc, b, err) || !finish(b, err)
 	                            : !read_holder(json_object_get(doc, "workload"), b, err))
 		return false;
+	if (!decision_workloads_read(doc, &b->workloads, err))
+		return false;
+	if (b->workloads.len > 0)
+		b->workload.list = buf_text(&b->workloads);
 	json_write(doc, &b->body);
 	sha256(buf_text(&b->body), b->body.len, b->digest);
 	return buf_ok(&b->members, "the request", err) && buf_ok(&b->body, "the request", err);

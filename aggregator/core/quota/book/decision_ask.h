@@ -4,7 +4,8 @@
  *    "gpus": 8 | "profile": "1g.10gb", "count": 2 | "replicas": 1, "of": 4,
  *    "per_node": 8, "priority_class": "high" | "priority": 10, "preemptible": true, "expected_duration": "2h", "expires": "30m",
  *    "queued_since": "2027-01-31T00:00:00Z", "cpu": "64" | "500m", "memory": "512Gi", "storage": "10Ti",
- *    "workload": {"namespace": ..., "pod": ..., "pod_uid": ...} | {"slurm_job": ...}}
+ *    "workload": {"namespace": ..., "pod": ..., "pod_uid": ...} | {"slurm_job": ...},
+ *    "workloads": ["6f1c...", "claim:97ab...", "slurm:4711.2"]}
  *
  * Only request_id, workspace and one of gpus, profile and replicas are required. Only schedulers and operators may give a priority as a number: it
  * is above all classes that a tenant may use. Only they may give queued_since: since when the work is in the scheduler's own queue, over all its requests.
@@ -14,6 +15,10 @@
  *   "workload": {"namespace": ..., "labels": {"team": "ml"}, ...} | {"slurm_account": ..., "user": ..., "uid": 1000, "group": ..., ...}
  *
  * Beside workspace these fields are refused: they could contradict it.
+ *
+ * Work of several parts (a gang of pods, a heterogeneous job) names them all as workloads: a pod by its UID, a claim for devices as claim:UID, a Slurm
+ * job by its raw id and, where it was requeued, how often, slurm:ID.RESTARTS. A lease is seen where any of them, or its workload, is seen. Telemetry
+ * shows pods and jobs, not how often a job was requeued, and no claims: a lease that names nothing but claims is seen as one without workload.
  *
  * A request_id belongs to the tenant of the workspace: two tenants may use the same one. The engine and its log know a request by its
  * key, TENANT/REQUEST_ID. In older rows and logs the key is the bare request_id. */
@@ -29,6 +34,7 @@
 /* The identity of a workload in telemetry; NULL: not given. */
 struct decision_workload {
 	const char *namespace, *pod, *pod_uid, *slurm_job;
+	const char *list; /* workloads: a JSON list of sound names, stored and shown as it is */
 };
 
 #define DECISION_ID_SIZE 64 /* of a request_id, with the NUL */
@@ -43,7 +49,8 @@ struct decision_body {
 	struct buf request;                /* for a submit event, once the workspace is known */
 	struct buf body;                   /* the request as given, with sorted keys */
 	uint8_t digest[SHA256_SIZE];       /* of body: the same request has the same one however it is spelt */
-	struct decision_workload workload; /* lives as long as doc */
+	struct decision_workload workload; /* lives as long as doc and workloads */
+	struct buf workloads;              /* the list of workload */
 	const char *cluster, *model;       /* that are named; NULL: none. They live as long as doc */
 	const char *klass;                 /* likewise the priority class */
 	struct wire_holder holder;         /* without workspace: as attribution rules see the workload */
@@ -64,6 +71,8 @@ MUST_CHECK bool decision_body_read(const json_t *doc, const char *tenant, int64_
                                    struct err *err);
 /* The member "workload" of an object, if it has one. */
 MUST_CHECK bool decision_workload_read(const json_t *doc, struct decision_workload *ret, struct err *err);
+/* The member "workloads" of an object as the list of decision_workload; without one out stays empty. */
+MUST_CHECK bool decision_workloads_read(const json_t *doc, struct buf *out, struct err *err);
 /* 1 to 63 letters, digits, '.', '_', ':' and '-', beginning with a letter or digit. */
 bool decision_id_sound(const char *id);
 /* The request_id of a key. */

@@ -8,7 +8,7 @@
  *                 or has another owner, the book gets the whole inventory. A node that is silent or in maintenance is lost, and one that reports
  *                 again is back; likewise a GPU; a GPU that is partitioned anew has another layout
  *  2. seen        a node's report counts for a lease if the node is of the lease's cluster, shared or its tenant's own, and only for GPUs that the
- *                 book has on it. On such nodes a lease is seen by the identity of its workload, nodes of its plan first, unless the attribution
+ *                 book has on it. On such nodes a lease is seen by the identity of any of its workloads, nodes of its plan first, unless the attribution
  *                 rules give that workload to another tenant. A lease without identity is seen by devices of its shape that its workspace holds and
  *                 that no other lease is seen on: devices of its plan first, then others of those nodes, then elsewhere. Only reports after the
  *                 last change of the lease count
@@ -70,10 +70,17 @@ struct quota_seen_holder {
 	int64_t measured_ns, active_ns;
 };
 
-/* The workload of a lease, and when it last changed or was released. */
+/* One of several workloads of a lease: a pod or a Slurm job; "" for the other. */
+struct quota_identity {
+	const char *pod_uid, *slurm_job;
+};
+
+/* The workloads of a lease, and when it last changed or was released. */
 struct quota_workload {
 	const char *lease;
 	const char *ns, *pod, *pod_uid, *slurm_job;
+	const struct quota_identity *more;
+	size_t more_count;
 	int64_t changed_ns;
 	int64_t change;   /* which that was */
 	int64_t since_ns; /* by the clock of the telemetry, where that is not the book's; 0: as the book says */

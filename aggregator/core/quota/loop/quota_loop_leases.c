@@ -107,7 +107,7 @@ find_leases(struct loop *l)
 		if (!x->workload)
 			continue;
 		x->identified = x->workload->pod_uid[0] != '\0' || x->workload->pod[0] != '\0' ||
-		                x->workload->slurm_job[0] != '\0';
+		                x->workload->slurm_job[0] != '\0' || x->workload->more_count > 0;
 		/* A running lease was there before its last heartbeat; one that is to end must be looked at after its order. */
 		if (x->workload->changed_ns > x->changed_ns &&
 		    (had->released || had->state == QUOTA_SUSPECT || had->order >= QUOTA_DRAINING))
@@ -201,12 +201,16 @@ key_of(const char *ns, const char *pod, const char *pod_uid, const char *slurm_j
 	return out;
 }
 
-static size_t
-find_keys(struct loop *l, struct key *keys)
+static struct key *
+find_keys(struct loop *l, size_t *ret_count)
 {
-	size_t count = 0;
+	size_t count = 0, most = l->w->lease_count;
+	struct key *keys;
 	char text[KEY_BYTES];
 
+	for (size_t i = 0; i < l->w->lease_count; i++)
+		most += l->leases[i].workload ? l->leases[i].workload->more_count : 0;
+	keys = quota_keep(&l->m, most, sizeof(*keys));
 	for (size_t i = 0; i < l->w->lease_count; i++) {
 		const struct quota_workload *w = l->leases[i].workload;
 		const char *key = NULL;
@@ -215,10 +219,18 @@ find_keys(struct loop *l, struct key *keys)
 			key = key_of(w->ns, w->pod, w->pod_uid, w->slurm_job, way, text);
 		if (key)
 			keys[count++] = (struct key){quota_keep_text(&l->m, key), (int32_t)i};
+		for (size_t k = 0; w && k < w->more_count; k++) {
+			const struct quota_identity *m = &w->more[k];
+
+			key = key_of("", "", m->pod_uid, m->slurm_job, m->pod_uid[0] != '\0' ? 0 : 2, text);
+			if (key)
+				keys[count++] = (struct key){quota_keep_text(&l->m, key), (int32_t)i};
+		}
 	}
 	if (count > 0)
 		qsort(keys, count, sizeof(*keys), compare_keys);
-	return count;
+	*ret_count = count;
+	return keys;
 }
 
 static void
@@ -244,8 +256,8 @@ claim_by_key(struct loop *l, struct loop_device *d, const struct key *keys, size
 static void
 match_identities(struct loop *l)
 {
-	struct key *keys = quota_keep(&l->m, l->w->lease_count, sizeof(*keys));
-	size_t count = find_keys(l, keys);
+	size_t count = 0;
+	struct key *keys = find_keys(l, &count);
 	char text[KEY_BYTES];
 
 	for (int near = 1; count > 0 && near <= 2; near++)
