@@ -119,6 +119,7 @@ http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_j
 http_handler handle_audit, handle_audit_verify, handle_journal_accept;
 http_handler handle_exception_request, handle_exception_decide, handle_exceptions;
 http_handler handle_decision_ask, handle_decision_get, handle_decision_cancel, handle_decisions;
+http_handler handle_adopt, handle_adoption_put, handle_adoption_list;
 http_handler handle_leases, handle_lease_event, handle_lease_workloads, handle_reclaims, handle_reclaim_event;
 http_handler handle_quota, handle_quota_anomalies, handle_quota_recording;
 http_handler handle_sla, handle_budgets, handle_reconciliation, handle_refunds;

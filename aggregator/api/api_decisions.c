@@ -1,4 +1,5 @@
-/* aggregator/api/api_decisions.c - /v1/decisions, /v1/leases, /v1/reclaims: requests for capacity, leases and orders to give them back. */
+/* aggregator/api/api_decisions.c - /v1/decisions, /v1/leases, /v1/adopt, /v1/adoption, /v1/reclaims: requests for capacity, leases, work that runs already, and
+ * orders to give leases back. */
 #include <string.h>
 
 #include "aggregator/api/api.h"
@@ -70,6 +71,22 @@ place_by_workload(struct worker *w, struct capacity_request *i, bool dry, struct
 	return decision_body_place(&i->body, workspace, err);
 }
 
+/* Its workspace is known. */
+static void
+fill_ask(struct capacity_request *i)
+{
+	memcpy(i->id, i->body.request_id, sizeof(i->id));
+	memcpy(i->key, i->body.key, sizeof(i->key));
+	memcpy(i->of_tenant, i->body.tenant, sizeof(i->of_tenant));
+	i->ask = (struct decision_ask){.key = i->body.key,
+	                               .request_id = i->body.request_id,
+	                               .workspace = i->body.workspace,
+	                               .body = buf_text(&i->body.body),
+	                               .asked_by = i->actor,
+	                               .workload = i->body.workload};
+	memcpy(i->ask.digest, i->body.digest, sizeof(i->ask.digest));
+}
+
 void
 handle_decision_ask(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
@@ -98,16 +115,7 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 		reply_problem(rp, rq, &err);
 		return;
 	}
-	memcpy(i->id, i->body.request_id, sizeof(i->id));
-	memcpy(i->key, i->body.key, sizeof(i->key));
-	memcpy(i->of_tenant, i->body.tenant, sizeof(i->of_tenant));
-	i->ask = (struct decision_ask){.key = i->body.key,
-	                               .request_id = i->body.request_id,
-	                               .workspace = i->body.workspace,
-	                               .body = buf_text(&i->body.body),
-	                               .asked_by = i->actor,
-	                               .workload = i->body.workload};
-	memcpy(i->ask.digest, i->body.digest, sizeof(i->ask.digest));
+	fill_ask(i);
 	if (dry)
 		dry_runs_put(app->dry_runs, take(i));
 	else
@@ -228,6 +236,90 @@ void
 handle_leases(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
 {
 	list(app, worker, rq, rp, true);
+}
+
+/* ---- adoption ---- */
+
+void
+handle_adopt(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct app *app = app_;
+	struct worker *w = worker;
+	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_SUBMIT, &w->who, rq, rp);
+	struct err err = {0};
+
+	i->adopts = true;
+	if (!json_parse("body", rq->body, rq->body_len, &i->doc, &err) || !json_texts_clean(i->doc, &err) ||
+	    !decision_adoption_read(i->doc, time_wall_ns(), &i->body, &err) ||
+	    (i->body.workspace[0] == '\0' && !place_by_workload(w, i, false, &err))) {
+		reply_problem(rp, rq, &err);
+		return;
+	}
+	fill_ask(i);
+	decider_put(app->decider, take(i));
+}
+
+static bool
+read_adoption(const struct http_request *rq, struct capacity_request *i, struct err *err)
+{
+	static const char *const fields[] = {"cluster", "complete", NULL};
+	in_place(buf) struct buf event = {.max = QUOTA_EVENT_MAX_BYTES};
+	const json_t *complete;
+
+	if (!api_body(rq, fields, &i->doc, err) || !json_get_str(i->doc, "cluster", &i->cluster, err))
+		return false;
+	complete = json_object_get(i->doc, "complete");
+	if (!json_is_boolean(complete))
+		return err_set(err, ERR_INVALID, "complete: it is true or false");
+	buf_str(&event, "{\"adoption\":{\"cluster\":");
+	json_write_string(i->cluster, &event);
+	buf_printf(&event, ",\"complete\":%s}}", json_is_true(complete) ? "true" : "false");
+	i->event = mem_strdup(buf_text(&event));
+	return true;
+}
+
+void
+handle_adoption_put(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct app *app = app_;
+	struct worker *w = worker;
+	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_ADOPTION, &w->who, rq, rp);
+	struct err err = {0};
+
+	if (!read_adoption(rq, i, &err)) {
+		reply_problem(rp, rq, &err);
+		return;
+	}
+	decider_put(app->decider, take(i));
+}
+
+void
+handle_adoption_list(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct app *app = app_;
+	struct quota_log *log = decider_log(app->decider);
+	const struct quota_book *b = quota_log_borrow(log);
+	bool any = false;
+
+	(void)worker;
+	buf_str(&rp->body, "{\"adoptions\":[");
+	for (size_t i = 0; b && i < quota_book_cluster_count(b); i++) {
+		const struct quota_adoption *a = quota_adoption_of(quota_book_state(b), (int32_t)i);
+
+		if (a && any)
+			buf_char(&rp->body, ',');
+		if (a)
+			reply_adoption(b, a, &rp->body);
+		any |= a != NULL;
+	}
+	buf_str(&rp->body, "]}\n");
+	rp->content_type = "application/json";
+	quota_log_give_back(log);
+	if (b)
+		return;
+	buf_clear(&rp->body);
+	http_problem(rp, rq, 503, NULL, "the quota book was not read yet");
+	rp->retry_after_s = 1;
 }
 
 /* ---- leases ---- */

@@ -10,6 +10,7 @@
 #include "common/base/text.h"
 
 #define SMALL_BODY (64u << 10)
+#define ADOPT_BODY (256u << 10) /* a part for each GPU of large work */
 #define POLICY_BODY (4u << 20)
 #define EVENTS_BODY JSON_MAX_BYTES
 
@@ -85,6 +86,12 @@ const struct http_route api_routes[] = {
          "ID/confirm: it runs, and where; ID/heartbeat; ID/release: it ended; ID/drain: it is being ended; ID/renew (schedulers): it has not started yet"},
 	{"PUT", "/v1/leases/", DECIDE, SMALL_BODY, handle_lease_workloads, ROLES_SCHEDULE,
          "ID/workloads: the pods, claims and Slurm jobs that a lease is seen by, instead of those before"},
+	{"POST", "/v1/adopt", DECIDE, ADOPT_BODY, handle_adopt, ROLES_SCHEDULE,
+         "work that runs already becomes a confirmed lease where it runs; request_id makes it idempotent"},
+	{"PUT", "/v1/adoption", DECIDE, SMALL_BODY, handle_adoption_put, ROLES_SCHEDULE,
+         "whether everything that runs in a cluster was adopted: until then a switch of enforcement waits"},
+	{"GET", "/v1/adoption", DECIDE, 0, handle_adoption_list, ROLES_SCHEDULE,
+         "the clusters whose schedulers adopt what runs, and whether that is complete"},
 	{"GET", "/v1/reclaims", DECIDE | HTTP_POLLS, 0, handle_reclaims, ROLES_READ | ROLE_SCHEDULER,
          "what leases are asked to give back; wait for more than was known after an event; tenant, wait, after"},
 	{"POST", "/v1/reclaims/", DECIDE, SMALL_BODY, handle_reclaim_event, ROLES_ASK,

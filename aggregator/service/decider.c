@@ -300,6 +300,25 @@ answer_reclaims(struct decider *d, struct capacity_request *i)
 	return true;
 }
 
+static void
+answer_adoption(struct decider *d, struct capacity_request *i)
+{
+	const struct quota_book *b = quota_log_mine(d->log);
+	const struct quota_adoption *a =
+		b ? quota_adoption_of(quota_book_state(b), quota_book_cluster(b, i->cluster)) : NULL;
+	struct err err = {0};
+
+	if (!a) {
+		err_set(&err, ERR_RETRY, "the quota book was not read yet");
+		refuse(d, i, &err);
+		return;
+	}
+	i->rp->content_type = "application/json";
+	reply_adoption(b, a, &i->rp->body);
+	buf_char(&i->rp->body, '\n');
+	done(d, i);
+}
+
 /* ---- long polls --------------------------------------------------------------------------------------------------------------- */
 
 /* Those whose time is over, or that a change is about; NULL: nothing changed. */
@@ -464,12 +483,15 @@ answer_items(struct decider *d, struct capacity_request *items, const struct tur
 				keep_watching(d, i);
 		} else if (i->fate == REQUEST_REFUSED) {
 			refuse(d, i, &i->err);
+		} else if (i->kind == REQUEST_ADOPTION) {
+			answer_adoption(d, i);
 		} else if (i->fate == REQUEST_OVER_LIMIT) {
 			defer_refusal(d, i);
 		} else if (i->fate == REQUEST_TOKEN_REVOKED) {
 			refuse_token(d, i);
 		} else if (i->fate == REQUEST_DECIDED && turn_result_view(r, i, &v)) {
-			decision_counters_add(d->app->decisions, v.workspace, v.decision, v.rule);
+			if (!i->adopts)
+				decision_counters_add(d->app->decisions, v.workspace, v.decision, v.rule);
 			if (!answer_view(d, i, &v))
 				keep_watching(d, i);
 		} else {

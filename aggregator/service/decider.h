@@ -18,6 +18,7 @@ enum capacity_request_kind {
 	REQUEST_SUBMIT,
 	REQUEST_EVENT,    /* changes one existing lease or request */
 	REQUEST_WATCH,    /* reads a decision, after it changed */
+	REQUEST_ADOPTION, /* whether all that runs in a cluster was adopted */
 	REQUEST_RECLAIMS, /* lists reclaims, after there are newer ones than `after` */
 };
 
@@ -39,11 +40,13 @@ struct capacity_request {
 	json_t *doc;
 	struct decision_body body;
 	struct decision_ask ask; /* points into body */
+	bool adopts;             /* it runs already: it becomes a lease without being decided */
 	int64_t tenant_adds; /* of the first request of a tenant in a turn: how many of that tenant's were added to its queue */
 	/* an event: its verb, and the whole text where it is more than {VERB: ID} */
 	const char *word;
 	char *event;
 	struct decision_workload workload; /* points into doc and body; with a list there is no event */
+	const char *cluster; /* adoption: points into doc */
 	int64_t after;                     /* a watch, reclaims: the last event that the client has seen */
 	struct capacity_request *next;
 	bool is_shown;             /* the thread of dry runs replies with the present state of a waiting decision */

@@ -168,6 +168,24 @@ step_events(struct turn_result *r, struct capacity_request *items, struct err *e
 	return true;
 }
 
+/* ---- clusters ------------------------------------------------------------------------------------------------------------------ */
+
+static void
+step_clusters(struct turn_result *r, struct capacity_request *items)
+{
+	for (struct capacity_request *i = items; i; i = i->next) {
+		const struct quota_outcome *o = NULL;
+
+		if (i->kind != REQUEST_ADOPTION || i->fate != REQUEST_OPEN)
+			continue;
+		i->fate = REQUEST_REFUSED;
+		if (quota_book_cluster(quota_turn_book(r->turn), i->cluster) == QUOTA_NONE)
+			err_set(&i->err, ERR_MISSING, "cluster: there is no cluster \"%.100s\"", i->cluster);
+		else if (step(r, i->actor, i->event, strlen(i->event), NULL, 0, &o, &i->err))
+			i->fate = REQUEST_DECIDED;
+	}
+}
+
 /* ---- requests ----------------------------------------------------------------------------------------------------------------- */
 
 static void
@@ -178,6 +196,24 @@ settle_known(struct capacity_request *i, const uint8_t digest[SHA256_SIZE])
 		return;
 	i->fate = REQUEST_REFUSED;
 	err_set(&i->err, ERR_CONFLICT, "request_id: \"%s\" was used for another request", i->id);
+}
+
+/* A request whose workspace, class or model the book does not know is refused. */
+static bool
+is_refused(const struct turn_result *r, struct capacity_request *i, const char **ret_model)
+{
+	const struct quota_book *b = quota_turn_book(r->turn);
+	bool known = quota_book_takes(b, i->body.workspace, i->body.klass);
+
+	*ret_model = NULL;
+	if (known && (!i->body.model || quota_book_model_of(b, i->body.model, ret_model, &i->err)))
+		return false;
+	if (known)
+		err_prefix(&i->err, "gpu_model");
+	else /* a policy that another replica has read removed it a moment ago */
+		(void)quota_book_not_taken(b, i->body.workspace, i->body.klass, i->tenant, &i->err);
+	i->fate = REQUEST_REFUSED;
+	return true;
 }
 
 static bool
@@ -302,7 +338,7 @@ is_limited(const struct quota_book *b, struct capacity_request *i, int64_t adds,
 bool
 decider_is_limited(const struct quota_book *b, struct capacity_request *i, int64_t queued_max)
 {
-	return i->kind == REQUEST_SUBMIT && is_limited(b, i, 0, queued_max);
+	return i->kind == REQUEST_SUBMIT && !i->adopts && is_limited(b, i, 0, queued_max);
 }
 
 /* The limit on a tenant's waiting requests, those of this batch included. */
@@ -350,38 +386,25 @@ is_over_limit(const struct turn_result *r, struct queue_limit *q, struct capacit
 /* Gives the items that are decided their fate and their place in the event. */
 static size_t
 choose_submits(struct turn_result *r, struct capacity_request *items, int64_t queued_max, size_t count,
-               struct decision_ask *asks, struct buf *text)
+               const struct item_table *decided, struct decision_ask *asks, struct buf *text)
 {
-	in_place(item_table) struct item_table decided = {0};
 	in_place(queue_limit) struct queue_limit limit = {0};
 	size_t n = 0;
 
-	item_table_init(&decided, count, offsetof(struct capacity_request, key));
 	queue_limit_init(&limit, r, queued_max, count);
 	for (struct capacity_request *i = items; i; i = i->next) {
 		const char *model = NULL;
 
-		if (i->kind != REQUEST_SUBMIT || is_token_revoked(r, i) || is_repeated(r, &decided, i))
+		if (i->kind != REQUEST_SUBMIT || i->adopts || is_token_revoked(r, i) || is_repeated(r, decided, i) ||
+		    is_refused(r, i, &model))
 			continue;
-		if (!quota_book_takes(quota_turn_book(r->turn), i->body.workspace, i->body.klass)) {
-			/* a policy that another replica has read removed it a moment ago */
-			(void)quota_book_not_taken(quota_turn_book(r->turn), i->body.workspace, i->body.klass,
-			                           i->tenant, &i->err);
-			i->fate = REQUEST_REFUSED;
-			continue;
-		}
-		if (i->body.model && !quota_book_model_of(quota_turn_book(r->turn), i->body.model, &model, &i->err)) {
-			err_prefix(&i->err, "gpu_model");
-			i->fate = REQUEST_REFUSED;
-			continue;
-		}
 		if (is_over_limit(r, &limit, i)) {
 			/* it may have been decided long ago: an optimistic turn has not looked */
 			i->fate = quota_turn_is_optimistic(r->turn) ? REQUEST_OVER_LIMIT : REQUEST_REFUSED;
 			continue;
 		}
 		i->fate = REQUEST_DECIDED;
-		*item_table_slot(&decided, i) = i;
+		*item_table_slot(decided, i) = i;
 		asks[n] = i->ask;
 		buf_str(text, n++ == 0 ? "{\"submit\":[" : ",");
 		decision_body_write(&i->body, model, text);
@@ -389,10 +412,44 @@ choose_submits(struct turn_result *r, struct capacity_request *items, int64_t qu
 	return n;
 }
 
+/* Each adoption is one event, before all requests: they are decided by what runs. */
+static bool
+step_adoptions(struct turn_result *r, struct capacity_request *items, const struct item_table *decided, struct err *err)
+{
+	in_place(buf) struct buf text = {0};
+
+	buf_init(&text, TEXT_MAX);
+	for (struct capacity_request *i = items; i; i = i->next) {
+		const struct quota_outcome *o = NULL;
+		const char *model = NULL;
+
+		if (i->kind != REQUEST_SUBMIT || !i->adopts || is_token_revoked(r, i) || is_repeated(r, decided, i) ||
+		    is_refused(r, i, &model))
+			continue;
+		buf_clear(&text);
+		buf_str(&text, "{\"adopt\":");
+		decision_body_write(&i->body, model, &text);
+		buf_char(&text, '}');
+		if (!buf_ok(&text, "an event", err))
+			return false;
+		if (!step(r, i->actor, buf_text(&text), text.len, &i->ask, 1, &o, &i->err)) {
+			i->fate = REQUEST_REFUSED;
+			continue;
+		}
+		i->fate = REQUEST_DECIDED;
+		*item_table_slot(decided, i) = i;
+		for (size_t k = 0; k < o->verdict_count; k++)
+			if (strcmp(o->verdicts[k].id, i->key) == 0)
+				i->verdict = &o->verdicts[k];
+	}
+	return true;
+}
+
 static bool
 step_submits(struct turn_result *r, struct capacity_request *items, int64_t queued_max, struct err *err)
 {
 	const struct quota_outcome *o = NULL;
+	in_place(item_table) struct item_table decided = {0};
 	in_place(buf) struct buf text = {0}, actors = {0};
 	struct decision_ask *asks;
 	size_t n = 0;
@@ -405,7 +462,10 @@ step_submits(struct turn_result *r, struct capacity_request *items, int64_t queu
 	buf_init(&actors, ACTORS_MAX);
 	asks = mem_array(n, sizeof(*asks));
 	(void)keep(r, (char *)asks);
-	n = choose_submits(r, items, queued_max, n, asks, &text);
+	item_table_init(&decided, n, offsetof(struct capacity_request, key));
+	if (!step_adoptions(r, items, &decided, err))
+		return false;
+	n = choose_submits(r, items, queued_max, n, &decided, asks, &text);
 	if (n == 0)
 		return true;
 	write_actors(items, &actors);
@@ -453,7 +513,7 @@ agenda_of(const struct capacity_request *items, struct agenda *a)
 	*a = (struct agenda){.keys = mem_array(n + 1, sizeof(*a->keys)),
 	                     .tokens = mem_array(n + 1, sizeof(*a->tokens))};
 	for (const struct capacity_request *i = items; i; i = i->next) {
-		a->count += i->kind == REQUEST_SUBMIT || i->kind == REQUEST_EVENT;
+		a->count += i->kind == REQUEST_SUBMIT || i->kind == REQUEST_EVENT || i->kind == REQUEST_ADOPTION;
 		if (i->kind == REQUEST_SUBMIT)
 			a->keys[a->asked.key_count++] = i->key;
 		if (i->token_id != 0)
@@ -497,6 +557,13 @@ begin_items(struct capacity_request *items)
 	}
 }
 
+static bool
+step_all(struct turn_result *r, struct capacity_request *items, int64_t queued_max, struct err *err)
+{
+	step_clusters(r, items);
+	return step_events(r, items, err) && step_submits(r, items, queued_max, err);
+}
+
 /* False without ERR_RETRY or ERR_UNKNOWN: nothing was done. */
 static bool
 turn_optimistic(struct db *db, struct quota_log *log, struct capacity_request *items, const struct agenda *a,
@@ -504,8 +571,7 @@ turn_optimistic(struct db *db, struct quota_log *log, struct capacity_request *i
 {
 	err->kind = ERR_CONFLICT;
 	ret->turn = store_quota_turn_optimistic(db, log, &a->asked);
-	return ret->turn && step_events(ret, items, err) && step_submits(ret, items, queued_max, err) &&
-	       quota_turn_commit(ret->turn, err);
+	return ret->turn && step_all(ret, items, queued_max, err) && quota_turn_commit(ret->turn, err);
 }
 
 bool
@@ -525,10 +591,8 @@ decider_turn(struct db *db, struct quota_log *log, struct capacity_request *item
 	turn_result_fini(ret);
 	ret->optimistic_failed = lost;
 	begin_items(items);
-	if (!store_quota_turn(db, log, &a.asked, &ret->turn, err) || !step_events(ret, items, err) ||
-	    !step_submits(ret, items, queued_max, err))
-		return false;
-	return quota_turn_commit(ret->turn, err);
+	return store_quota_turn(db, log, &a.asked, &ret->turn, err) && step_all(ret, items, queued_max, err) &&
+	       quota_turn_commit(ret->turn, err);
 }
 
 /* ---- a tick: the clock, the policy and telemetry ------------------------------------------------------------------------------- */
@@ -641,7 +705,9 @@ turn_result_view(const struct turn_result *r, const struct capacity_request *i, 
 	                            .submitted_ns = quota_turn_now(r->turn),
 	                            .changed_ns = c->changed_ns,
 	                            .changed_seq = c->changed_seq,
+	                            .adopted_ns = c->adopted_ns,
 	                            .admitted_ns = c->admitted_ns,
+	                            .confirmed_ns = c->confirmed_ns,
 	                            .seen_ns = c->seen_ns,
 	                            .ended_why = "",
 	                            .reclaim = "",

@@ -52,6 +52,16 @@ reply_write_time(struct buf *out, int64_t wall_ns)
 		buf_printf(out, "\"%s\"", time_format(wall_ns - wall_ns % NS_PER_S, text));
 }
 
+void
+reply_adoption(const struct quota_book *b, const struct quota_adoption *a, struct buf *out)
+{
+	buf_str(out, "{\"cluster\":");
+	json_write_string(quota_book_cluster_name(b, a->cluster), out);
+	buf_printf(out, ",\"complete\":%s,\"switched_at\":", a->complete ? "true" : "false");
+	reply_write_time(out, a->switched_ns);
+	buf_char(out, '}');
+}
+
 /* ---- the resource ---------------------------------------------------------------------------------------------------------------- */
 
 static void
@@ -180,6 +190,7 @@ reply_decision(const struct decision_view *v, const struct decision_told *told, 
 	text_member(out, "asked_by", v->asked_by);
 	time_member(out, "submitted_at", v->submitted_ns);
 	time_member(out, "changed_at", v->changed_ns);
+	time_member(out, "adopted_at", v->adopted_ns);
 	time_member(out, "ended_at", v->ended_ns);
 	text_member(out, "ended_why", v->ended_why[0] != '\0' ? v->ended_why : NULL);
 	buf_printf(out, ",\"seq\":%" PRId64 ",\"request\":", v->changed_seq);

@@ -16,6 +16,9 @@ void reply_token_refused(struct app *app, const struct http_request *rq, struct 
 /* The time as a JSON string of whole seconds; null for 0. */
 void reply_write_time(struct buf *out, int64_t wall_ns);
 
+/* Adoption in a cluster: {"cluster","complete","switched_at"}. */
+void reply_adoption(const struct quota_book *b, const struct quota_adoption *a, struct buf *out);
+
 /* A verdict at hand, by names. */
 struct decision_told {
 	struct quota_namer namer;

@@ -163,6 +163,71 @@ class Workloads(AgentApi):
         self.put("waits", ["u1"], status=409)
 
 
+class Adoption(AgentApi):
+    def adopt(self, request_id, workspace, gpus, status=200, role="scheduler", **more):
+        body = {"request_id": request_id, "workspace": workspace, "gpu_model": SHORT, "gpus": gpus, **more}
+        return self.post("/v1/adopt", body, role, status)
+
+    def tearDown(self):
+        self.stack.apply(POLICY)
+        super().tearDown()
+
+    def test_what_runs_already_is_a_confirmed_lease_where_it_runs(self):
+        parts = [{"node": "n2", "gpu": "GPU-n2-1", "count": 1}, {"node": "n1"}]
+        first = self.adopt("job", "acme/prod", 2, workloads=["slurm:4711"], started=rfc3339(3600), parts=parts)
+        self.assertEqual((first["status"], first["decision"], first["lease"]["state"], first["lease"]["workloads"]), ("confirmed", "admit", "confirmed", ["slurm:4711"]))
+        self.assertIsNotNone(first["adopted_at"])
+        self.assertEqual({n["node"]: n.get("gpus") for n in first["nodes"]}.keys(), {"n1", "n2"})
+        again = self.adopt("job", "acme/prod", 2, workloads=["slurm:4711"], started=first["request"]["started"], parts=parts)
+        self.assertEqual((again["seq"], again["adopted_at"]), (first["seq"], first["adopted_at"]))
+        self.assertIn("request_id", self.adopt("job", "acme/prod", 1, status=409, workloads=["slurm:4711"])["detail"])
+        self.assertIsNone(self.ask("asked", "acme/dev", 1)["adopted_at"])
+        self.adopt("asked", "acme/dev", 1, status=409)
+        self.ask("job", "acme/prod", 2, status=409, workloads=["slurm:4711"])
+        (job,) = [x for x in self.stack.get("/v1/leases").json()["leases"] if x["request_id"] == "job"]
+        self.assertEqual(job["adopted_at"], first["adopted_at"])
+
+    def test_what_is_too_much_is_excess_and_nobody_gives_way(self):
+        self.ask("mine", "acme/dev", 2)
+        for i in range(3):
+            self.adopt(f"more{i}", "acme/prod", 1, parts=[{"node": "n1", "gpu": "GPU-n1-0"}])
+        self.adopt("elsewhere", "acme/prod", 2, parts=[{"node": "unknown", "count": 2}])
+        pools = {p["tenant"]: p for p in self.stack.get("/v1/quota").json()["pools"]}
+        self.assertGreater(pools["acme"]["excess_units"], 0)
+        self.assertEqual(self.stack.get("/v1/reclaims").json()["reclaims"], [])
+        differences = self.stack.get("/v1/audit/differences").json()["differences"]
+        self.assertEqual([d for d in differences if d["kind"].startswith("quota")], [])
+
+    def test_what_cannot_be_adopted_is_named(self):
+        bad = {"parts": [{"parts": {}}, {"parts": [{}]}, {"parts": [{"node": "n1", "count": 0}]}, {"parts": [{"node": "n1", "count": 3}]}, {"parts": [{"node": "n1", "gpu": 0}]}],
+               "started": [{"started": "yesterday"}, {"started": 7}]}  # fmt: skip
+        for field, changes in bad.items():
+            for change in changes:
+                with self.subTest(change=change):
+                    self.assertEqual(self.adopt("bad", "acme/prod", 2, status=400, **change)["field"], field)
+        self.adopt("bad", "acme/none", 1, status=404)
+        self.assertEqual(self.post("/v1/adopt", {"request_id": "bad", "workspace": "acme/prod", "gpu_model": "H200", "gpus": 1}, status=400)["status"], 400)
+        self.adopt("bad", "acme/prod", 1, status=403, role="dev")
+        self.assertEqual(self.call("PUT", "/v1/adoption", {"cluster": "c", "complete": True}, role="dev").status, 403)
+        self.assertEqual(self.call("PUT", "/v1/adoption", {"cluster": "none", "complete": True}).status, 404)
+        self.assertEqual(self.call("PUT", "/v1/adoption", {"cluster": "c", "complete": 1}).json()["field"], "complete")
+        self.assertEqual(self.call("GET", "/v1/decisions/bad").status, 404)
+
+    def test_a_switch_of_enforcement_waits_until_adoption_is_complete(self):
+        def said(complete):
+            reply = self.call("PUT", "/v1/adoption", {"cluster": "c", "complete": complete})
+            self.assertEqual(reply.status, 200, reply.text())
+            return reply.json()
+
+        self.stack.apply(POLICY.replace("enforce: on", "enforce: off"))
+        self.assertEqual(said(False)["complete"], False)
+        self.stack.apply(POLICY)
+        self.assertEqual(self.ask("early", "globex/research", 50)["status"], "admitted")
+        self.assertEqual(self.stack.get("/v1/adoption").json()["adoptions"], [{"cluster": "c", "complete": False, "switched_at": None}])
+        self.assertIsNotNone(said(True)["switched_at"])
+        self.assertEqual(self.ask("late", "globex/research", 50)["status"], "rejected")
+
+
 class Renewal(AgentApi):
     OPTIONS = [*OPTIONS, "--lease-confirm", "2s"]
 

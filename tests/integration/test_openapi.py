@@ -291,6 +291,18 @@ class OpenApi(unittest.TestCase):
         named = {"workloads": ["6f1c", "claim:97ab", "slurm:7.2"]}
         self.assertEqual(r.call("PUT", "/v1/leases/a/workloads", json.dumps(named).encode()).json()["lease"]["workloads"], named["workloads"])
         self.assertEqual(r.call("PUT", "/v1/leases/b/workloads", json.dumps(named).encode()).status, 409)
+        adopted = {"request_id": "r", "workspace": "acme/training", "gpu_model": "H100-80GB", "gpus": 1, "workloads": ["slurm:8"], "started": "2026-11-01T00:00:00Z",
+                   "parts": [{"node": "n2", "gpu": "GPU-n2-0", "count": 1}]}  # fmt: skip
+        self.assertEqual(r.call("POST", "/v1/adopt", json.dumps(adopted).encode()).json()["status"], "confirmed")
+        self.assertEqual(r.call("POST", "/v1/adopt", json.dumps({**adopted, "gpus": 2}).encode()).status, 409)
+        self.assertEqual(r.call("GET", "/v1/decisions/r").json()["request"]["parts"], adopted["parts"])
+        self.assertTrue(r.call("PUT", "/v1/adoption", b'{"cluster": "test", "complete": true}').json()["complete"])
+        self.assertEqual(r.call("PUT", "/v1/adoption", b'{"cluster": "none", "complete": true}').status, 404)
+        self.assertEqual([a["cluster"] for a in r.call("GET", "/v1/adoption").json()["adoptions"]], ["test"])
+        self.assertEqual(r.call("GET", "/v1/adoption", role="viewer").status, 403)
+        self.assertEqual(self.stack.call("POST", "/v1/leases/r/release", b"{}").status, 200)
+        self.assertEqual(self.stack.call("POST", "/v1/status", json.dumps({**status, "boot_ns": 3, "wall_ns": time.time_ns()}).encode(), "node", {"Content-Type": "application/json"}).status, 200)
+        stack.wait_for("the end of what was adopted", lambda: self.stack.get("/v1/decisions/r").json()["status"] == "ended", self.stack.aggregator)
         for word in ("heartbeat", "drain"):
             self.assertEqual(r.call("POST", f"/v1/leases/a/{word}", b"{}").status, 200)
         [order] = r.call("GET", "/v1/reclaims?wait=10s").json()["reclaims"]

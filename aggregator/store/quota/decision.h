@@ -132,7 +132,7 @@ struct decision_view {
 	int64_t position;
 	const char *body, *asked_by;
 	int64_t submitted_ns, changed_ns, changed_seq;
-	int64_t admitted_ns, confirmed_ns, seen_ns, released_ns, ended_ns; /* 0: not */
+	int64_t adopted_ns, admitted_ns, confirmed_ns, seen_ns, released_ns, ended_ns; /* 0: not */
 	const char *ended_why;                                             /* "" */
 	const char *reclaim;                                               /* state of the order that is open; "" */
 	struct decision_workload workload;

@@ -57,6 +57,7 @@ view_of(const PGresult *r, int i, struct decision_view *v)
 	v->workload.pod_uid = text_or_null(r, i, c++);
 	v->workload.slurm_job = text_or_null(r, i, c++);
 	v->workload.list = text_or_null(r, i, c++);
+	v->adopted_ns = res_i64(r, i, c++);
 	v->verdict = text_or_null(r, i, c);
 }
 
@@ -68,7 +69,7 @@ store_decisions_get(struct db *db, const char *const *keys, size_t n, struct dec
 		"SELECT d.key, d.request_id, split_part(d.workspace, '/', 1), d.workspace, d.status, d.decision, d.would, d.rule, d.warn, d.position, d.body, "
 		"d.asked_by, d.submitted_ns, d.changed_ns, d.changed_seq, d.admitted_ns, d.confirmed_ns, d.seen_ns, d.released_ns, "
 		"d.ended_ns, d.ended_why, (SELECT r.state FROM reclaim r WHERE r.lease_id = d.key AND r.state NOT IN "
-		"('returned', 'cancelled')), d.workload_namespace, d.workload_pod, d.workload_pod_uid, d.workload_slurm_job, to_json(d.workloads), " VERDICT
+		"('returned', 'cancelled')), d.workload_namespace, d.workload_pod, d.workload_pod_uid, d.workload_slurm_job, to_json(d.workloads), d.adopted_ns, " VERDICT
 		" FROM unnest($1::text[]) AS i(key) CROSS JOIN LATERAL (SELECT * FROM decision WHERE key = i.key LIMIT 1) d"};
 	in_place(db_array) struct db_array list = {0};
 	owned(result) PGresult *r = NULL;
@@ -188,7 +189,7 @@ store_decisions_json(struct db *db, const struct decision_query *q, struct buf *
 		"CASE WHEN d.status = 'waiting' THEN p.pool END AS queue_pool, "
 		"CASE WHEN d.status = 'waiting' THEN rfc3339(at_ns(nullif(p.start_ns, 0))) END AS expected_start, d.body AS request, "
 		"d.asked_by, rfc3339(at_ns(d.submitted_ns)) AS submitted_at, rfc3339(at_ns(d.changed_ns)) AS changed_at, "
-		"rfc3339(at_ns(d.admitted_ns)) AS admitted_at, rfc3339(at_ns(d.confirmed_ns)) AS confirmed_at, "
+		"rfc3339(at_ns(d.adopted_ns)) AS adopted_at, rfc3339(at_ns(d.admitted_ns)) AS admitted_at, rfc3339(at_ns(d.confirmed_ns)) AS confirmed_at, "
 		"rfc3339(at_ns(d.seen_ns)) AS seen_at, rfc3339(at_ns(d.released_ns)) AS released_at, "
 		"rfc3339(at_ns(d.ended_ns)) AS ended_at, d.ended_why, coalesce(to_json(d.workloads), '[]') AS workloads, "
 		"(SELECT r.state FROM reclaim r WHERE r.lease_id = d.key AND r.state NOT IN ('returned', 'cancelled')) AS reclaim "

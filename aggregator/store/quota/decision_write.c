@@ -21,14 +21,14 @@ static const struct db_stmt decision_stmt = {
 	"decision_add",
 	"INSERT INTO decision (key, request_id, digest, tenant_id, workspace_id, workspace, body, status, decision, would, rule, warn, "
 	"position, asked_by, submitted_seq, submitted_ns, verdict_seq, verdict_at, verdict_bytes, changed_seq, changed_ns, admitted_ns, confirmed_ns, "
-	"seen_ns, released_ns, ended_ns, ended_why, workload_namespace, workload_pod, workload_pod_uid, workload_slurm_job, workloads) "
+	"seen_ns, released_ns, ended_ns, ended_why, workload_namespace, workload_pod, workload_pod_uid, workload_slurm_job, workloads, adopted_ns) "
 	"SELECT n.key, n.id, decode(n.digest, 'hex'), t.id, w.id, n.workspace, n.body, n.status, n.decision, n.would, n.rule, n.warn, "
 	"n.position, n.asked_by, n.submitted, $2::bigint, n.verdict, n.verdict_at, n.verdict_bytes, n.changed, $2, n.admitted, n.confirmed, n.seen, "
-	"n.released, n.ended, n.why, n.namespace, n.pod, n.pod_uid, n.slurm_job, n.workloads "
+	"n.released, n.ended, n.why, n.namespace, n.pod, n.pod_uid, n.slurm_job, n.workloads, n.adopted "
 	"FROM json_to_recordset($1::json) AS n(key text, id text, digest text, workspace text, body json, status text, decision text, "
 	"would text, rule text, warn boolean, position bigint, asked_by text, submitted bigint, verdict bigint, verdict_at integer, verdict_bytes integer, changed bigint, "
 	"admitted bigint, confirmed bigint, seen bigint, released bigint, ended bigint, why text, namespace text, pod text, "
-	"pod_uid text, slurm_job text, workloads text[]) "
+	"pod_uid text, slurm_job text, workloads text[], adopted bigint) "
 	"LEFT JOIN tenant t ON t.name = split_part(n.workspace, '/', 1) "
 	"LEFT JOIN workspace w ON w.tenant_id = t.id AND w.name = split_part(n.workspace, '/', 2)"};
 
@@ -161,6 +161,7 @@ change(struct buf *out, const struct decision_change *c)
 	if (c->has_verdict || c->ended_ns != 0)
 		number(out, "position", c->position);
 	number(out, "changed", c->changed_seq);
+	time_if(out, "adopted", c->adopted_ns);
 	time_if(out, "admitted", c->admitted_ns);
 	time_if(out, "confirmed", c->confirmed_ns);
 	time_if(out, "seen", c->seen_ns);

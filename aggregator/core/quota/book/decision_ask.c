@@ -8,7 +8,7 @@
 #include "common/base/text.h"
 #include "common/base/time.h"
 
-#define BODY_MAX (64u << 10)
+#define BODY_MAX (256u << 10)
 #define WORKLOAD_TEXT_MAX 253
 #define EXPIRES_MOST_NS (366 * NS_PER_DAY)
 
@@ -503,19 +503,28 @@ decision_body_place(struct decision_body *b, const char *workspace, struct err *
 	return finish(b, err);
 }
 
+/* How many devices are asked for, and the field that says so. */
+static int64_t
+count_of(const json_t *doc, const char **ret_field)
+{
+	static const char *const counts[] = {"gpus", "replicas", "count"};
+
+	*ret_field = "count";
+	for (size_t i = 0; i < ARRAY_LEN(counts); i++)
+		if (json_object_get(doc, counts[i])) {
+			*ret_field = counts[i];
+			return json_integer_value(json_object_get(doc, counts[i]));
+		}
+	return 1;
+}
+
 /* Each node gives the same number. */
 static bool
 per_node_divides(const json_t *doc, struct err *err)
 {
-	static const char *const counts[] = {"gpus", "replicas", "count"};
-	int64_t per_node = json_integer_value(json_object_get(doc, "per_node")), count = 1;
-	const char *field = "count";
+	const char *field;
+	int64_t per_node = json_integer_value(json_object_get(doc, "per_node")), count = count_of(doc, &field);
 
-	for (size_t i = 0; i < ARRAY_LEN(counts); i++)
-		if (json_object_get(doc, counts[i])) {
-			field = counts[i];
-			count = json_integer_value(json_object_get(doc, field));
-		}
 	if (per_node == 0 || count % per_node == 0)
 		return true;
 	return err_set(err, ERR_INVALID,
@@ -572,23 +581,112 @@ read_rest(const json_t *doc, bool of_tenant, int64_t now_ns, struct decision_bod
 	       copy_quantity(doc, "storage", "storage_bytes", "10Ti", out, err);
 }
 
-bool
-decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct decision_body *b, struct err *err)
+/* ---- work that runs already ----------------------------------------------------------------------------------------------- */
+
+static bool
+copy_started(const json_t *doc, struct buf *out, struct err *err)
+{
+	const char *text = NULL;
+	int64_t ns = 0;
+
+	if (!text_field(doc, "started", &text, err))
+		return false;
+	if (!text)
+		return true;
+	if (!time_parse(text, &ns, NULL) || ns < 0)
+		return err_set(err, ERR_INVALID, "started: \"%.64s\" is not a time like 2027-01-31T00:00:00Z", text);
+	buf_printf(out, ",\"started_ns\":%" PRId64, ns);
+	return true;
+}
+
+static bool
+copy_part(const json_t *part, size_t i, struct buf *out, int64_t *sum, struct err *err)
+{
+	static const char *const fields[] = {"node", "gpu", "count", NULL};
+	const json_t *gpu = json_object_get(part, "gpu"), *count = json_object_get(part, "count");
+	const char *node = json_string_value(json_object_get(part, "node"));
+	int64_t devices = count ? json_integer_value(count) : 1;
+
+	if (!json_is_object(part) || !json_only_fields(part, fields, err))
+		return err_set(err, ERR_INVALID, "parts: part %zu has node, gpu and count", i);
+	if (!node || node[0] == '\0' || strlen(node) > LIMIT_NODE_NAME)
+		return err_set(err, ERR_INVALID, "parts: part %zu has a node, a name of 1 to %d bytes", i,
+		               LIMIT_NODE_NAME);
+	if (gpu && (!json_is_string(gpu) || json_string_length(gpu) == 0 || json_string_length(gpu) > LIMIT_GPU_UUID))
+		return err_set(err, ERR_INVALID, "parts: the gpu of part %zu is a UUID of 1 to %d bytes", i,
+		               LIMIT_GPU_UUID);
+	if ((count && !json_is_integer(count)) || devices < 1 || devices > QUOTA_MAX_COUNT)
+		return err_set(err, ERR_INVALID, "parts: the count of part %zu is a whole number from 1 to %d", i,
+		               QUOTA_MAX_COUNT);
+	*sum += devices;
+	buf_str(out, i == 0 ? "{\"node\":" : ",{\"node\":");
+	json_write_string(node, out);
+	add_text(out, "gpu", json_string_value(gpu));
+	buf_printf(out, ",\"count\":%" PRId64 "}", devices);
+	return true;
+}
+
+/* Devices that the parts do not name are somewhere else. */
+static bool
+copy_parts(const json_t *doc, struct buf *out, struct err *err)
+{
+	const json_t *parts = json_object_get(doc, "parts"), *part;
+	const char *field;
+	int64_t sum = 0, count = count_of(doc, &field);
+	size_t i;
+
+	if (!parts)
+		return true;
+	if (!json_is_array(parts))
+		return err_set(err, ERR_INVALID, "parts: it is a list");
+	buf_str(out, ",\"parts\":[");
+	json_array_foreach(parts, i, part)
+	{
+		if (!copy_part(part, i, out, &sum, err))
+			return false;
+	}
+	buf_char(out, ']');
+	return sum <= count || err_set(err, ERR_INVALID, "parts: they have %" PRId64 " devices, and %s is %" PRId64, sum,
+	                               field, count);
+}
+
+static void
+write_digest(struct decision_body *b, bool adopts)
+{
+	static const char adopt[] = "adopt ";
+	struct sha256_state *s = sha256_begin();
+
+	if (adopts)
+		sha256_add(s, adopt, sizeof(adopt) - 1);
+	sha256_add(s, buf_text(&b->body), b->body.len);
+	sha256_end(s, b->digest);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------------------- */
+
+static bool
+read_body(const json_t *doc, const char *tenant, int64_t now_ns, bool adopts, struct decision_body *b, struct err *err)
 {
 	static const char *const fields[] = {"request_id",  "workspace",         "cluster",        "gpu_model",
 	                                     "gpus",        "profile",           "count",          "replicas",
 	                                     "of",          "per_node",          "priority_class", "priority",
 	                                     "preemptible", "expected_duration", "expires",        "queued_since",
 	                                     "cpu",         "memory",            "storage",        "workload",
-	                                     "workloads",   NULL};
+	                                     "workloads",   NULL,                NULL,             NULL};
+	const char *known[ARRAY_LEN(fields)];
 	const char *id = NULL;
 
+	memcpy(known, fields, sizeof(known));
+	if (adopts) {
+		known[ARRAY_LEN(fields) - 3] = "started";
+		known[ARRAY_LEN(fields) - 2] = "parts";
+	}
 	*b = (struct decision_body){0};
 	buf_init(&b->request, BODY_MAX);
 	buf_init(&b->members, BODY_MAX);
 	buf_init(&b->body, 2 * BODY_MAX);
 	buf_init(&b->workloads, BODY_MAX);
-	if (!json_only_fields(doc, fields, err) || !text_field(doc, "request_id", &id, err))
+	if (!json_only_fields(doc, known, err) || !text_field(doc, "request_id", &id, err))
 		return false;
 	if (!id || !decision_id_sound(id))
 		return err_set(err, ERR_INVALID,
@@ -599,6 +697,8 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 	    !read_rest(doc, tenant != NULL, now_ns, b, err) || !text_field(doc, "cluster", &b->cluster, err) ||
 	    !text_field(doc, "priority_class", &b->klass, err))
 		return false;
+	if (adopts && (!copy_started(doc, &b->members, err) || !copy_parts(doc, &b->members, err)))
+		return false;
 	if (b->workspace[0] != '\0' ? !read_beside_workspace(doc, b, err) || !finish(b, err)
 	                            : !read_holder(json_object_get(doc, "workload"), b, err))
 		return false;
@@ -607,6 +707,18 @@ decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct
 	if (b->workloads.len > 0)
 		b->workload.list = buf_text(&b->workloads);
 	json_write(doc, &b->body);
-	sha256(buf_text(&b->body), b->body.len, b->digest);
+	write_digest(b, adopts);
 	return buf_ok(&b->members, "the request", err) && buf_ok(&b->body, "the request", err);
+}
+
+bool
+decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct decision_body *b, struct err *err)
+{
+	return read_body(doc, tenant, now_ns, false, b, err);
+}
+
+bool
+decision_adoption_read(const json_t *doc, int64_t now_ns, struct decision_body *b, struct err *err)
+{
+	return read_body(doc, NULL, now_ns, true, b, err);
 }

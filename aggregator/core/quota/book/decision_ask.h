@@ -69,6 +69,13 @@ bool decision_body_no_workspace(const struct decision_body *b, struct err *err);
  * faulty field; ERR_MISSING: the workspace is not the tenant's. */
 MUST_CHECK bool decision_body_read(const json_t *doc, const char *tenant, int64_t now_ns, struct decision_body *ret,
                                    struct err *err);
+/* Work that runs already, as a scheduler or operator adopts it: a request with
+ *
+ *   "started": "2027-01-31T00:00:00Z", "parts": [{"node": "n1", "gpu": UUID, "count": 1}]
+ *
+ * both optional. Without gpu the devices are anywhere on the node; count is 1 unless given. The request of the body is then an adopt event's. It is
+ * another request than one to be decided, whatever it says, and has another digest. */
+MUST_CHECK bool decision_adoption_read(const json_t *doc, int64_t now_ns, struct decision_body *ret, struct err *err);
 /* The member "workload" of an object, if it has one. */
 MUST_CHECK bool decision_workload_read(const json_t *doc, struct decision_workload *ret, struct err *err);
 /* The member "workloads" of an object as the list of decision_workload; without one out stays empty. */
