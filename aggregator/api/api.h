@@ -97,6 +97,9 @@ const char *api_document_name(const struct http_request *rq, const char *preset,
 
 /* ?wait=: until when on the boot clock; 0: not at all. */
 MUST_CHECK bool api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err);
+/* The headers Tollgate-Agent and Tollgate-Epoch of a request that changes something: the cluster whose agent sends it, and the epoch in which that
+ * leads. Both or neither, and never with a tenant's token. */
+MUST_CHECK bool api_agent(const struct http_request *rq, struct capacity_request *i, struct err *err);
 /* Which decision or lease is meant by REQUEST_ID or TENANT/REQUEST_ID in a path (n bytes of it), and ?tenant=: its key and request_id. A
  * tenant's token means its own, and others do not exist. ERR_CONFLICT: an operator or scheduler named no tenant, and several have it. */
 MUST_CHECK bool api_decision_find(struct worker *w, const struct http_request *rq, size_t n, struct capacity_request *i,
@@ -119,7 +122,7 @@ http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_j
 http_handler handle_audit, handle_audit_verify, handle_journal_accept;
 http_handler handle_exception_request, handle_exception_decide, handle_exceptions;
 http_handler handle_decision_ask, handle_decision_get, handle_decision_cancel, handle_decisions;
-http_handler handle_adopt, handle_adoption_put, handle_adoption_list;
+http_handler handle_agent_lead, handle_adopt, handle_adoption_put, handle_adoption_list;
 http_handler handle_leases, handle_lease_event, handle_lease_workloads, handle_reclaims, handle_reclaim_event;
 http_handler handle_quota, handle_quota_anomalies, handle_quota_recording;
 http_handler handle_sla, handle_budgets, handle_reconciliation, handle_refunds;

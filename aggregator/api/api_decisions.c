@@ -1,4 +1,4 @@
-/* aggregator/api/api_decisions.c - /v1/decisions, /v1/leases, /v1/adopt, /v1/adoption, /v1/reclaims: requests for capacity, leases, work that runs already, and
+/* aggregator/api/api_decisions.c - /v1/decisions, /v1/leases, /v1/agents, /v1/adopt, /v1/adoption, /v1/reclaims: requests for capacity, leases, work that runs already, and
  * orders to give leases back. */
 #include <string.h>
 
@@ -29,6 +29,28 @@ api_wait(const struct http_request *rq, int64_t *ret_until_ns, struct err *err)
 	if (!duration_parse(text, &ns, NULL) || ns < 0 || ns > WAIT_MOST_NS)
 		return err_set(err, ERR_INVALID, "wait: it is a duration like 30s, of at most 5m");
 	*ret_until_ns = time_boot_ns() + ns;
+	return true;
+}
+
+bool
+api_agent(const struct http_request *rq, struct capacity_request *i, struct err *err)
+{
+	const char *cluster = http_header(rq, "Tollgate-Agent"), *epoch = http_header(rq, "Tollgate-Epoch");
+
+	if (!cluster && !epoch)
+		return true;
+	if (i->tenant[0] != '\0')
+		return err_set(err, ERR_INVALID, "Tollgate-Agent: it is for the agents of schedulers, not for a tenant's token");
+	if (!cluster || !epoch)
+		return err_set(err, ERR_INVALID, "Tollgate-Agent and Tollgate-Epoch go together: %s is missing",
+		               cluster ? "Tollgate-Epoch" : "Tollgate-Agent");
+	if (cluster[0] == '\0' || strlen(cluster) >= sizeof(i->agent) || !text_is_clean(cluster))
+		return err_set(err, ERR_INVALID, "Tollgate-Agent: it is the name of a cluster, of 1 to %zu bytes",
+		               sizeof(i->agent) - 1);
+	if (!text_to_i64(epoch, &i->epoch) || i->epoch < 1 || i->epoch > EPOCH_MAX)
+		return err_set(err, ERR_INVALID, "Tollgate-Epoch: \"%.32s\" is not a number from 1 to %" PRId64, epoch,
+		               EPOCH_MAX);
+	memcpy(i->agent, cluster, strlen(cluster) + 1);
 	return true;
 }
 
@@ -104,7 +126,7 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 	}
 	i = capacity_request_new(REQUEST_SUBMIT, &who, rq, rp);
 	i->token_id = unproved;
-	sound = api_wait(rq, &i->until_ns, &err) && json_parse("body", rq->body, rq->body_len, &i->doc, &err) &&
+	sound = api_agent(rq, i, &err) && api_wait(rq, &i->until_ns, &err) && json_parse("body", rq->body, rq->body_len, &i->doc, &err) &&
 	        decision_body_read(i->doc, i->tenant[0] != '\0' ? i->tenant : NULL, time_wall_ns(), &i->body, &err);
 	/* a worker checks the token before an error is shown, and only a worker can look up the workspace of a workload */
 	if (!worker && (!sound || i->body.workspace[0] == '\0')) {
@@ -171,7 +193,7 @@ handle_decision_cancel(void *app_, void *worker, const struct http_request *rq, 
 	struct err err = {0};
 
 	i->word = "cancel";
-	if (!api_decision_find(w, rq, strlen(rq->tail), i, &err)) {
+	if (!api_agent(rq, i, &err) || !api_decision_find(w, rq, strlen(rq->tail), i, &err)) {
 		reply_problem(rp, rq, &err);
 		return;
 	}
@@ -238,7 +260,36 @@ handle_leases(void *app, void *worker, const struct http_request *rq, struct htt
 	list(app, worker, rq, rp, true);
 }
 
-/* ---- adoption ---- */
+/* ---- agents and adoption ---- */
+
+static bool
+read_agent(const struct http_request *rq, struct capacity_request *i, struct err *err)
+{
+	static const char *const fields[] = {"cluster", NULL};
+	const char *cluster = NULL;
+
+	if (!api_body(rq, fields, &i->doc, err) || !json_get_str(i->doc, "cluster", &cluster, err))
+		return false;
+	if (cluster[0] == '\0' || strlen(cluster) >= sizeof(i->agent))
+		return err_set(err, ERR_INVALID, "cluster: it is a name of 1 to %zu bytes", sizeof(i->agent) - 1);
+	memcpy(i->agent, cluster, strlen(cluster) + 1);
+	return true;
+}
+
+void
+handle_agent_lead(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	struct app *app = app_;
+	struct worker *w = worker;
+	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_LEAD, &w->who, rq, rp);
+	struct err err = {0};
+
+	if (!read_agent(rq, i, &err)) {
+		reply_problem(rp, rq, &err);
+		return;
+	}
+	decider_put(app->decider, take(i));
+}
 
 void
 handle_adopt(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
@@ -249,7 +300,7 @@ handle_adopt(void *app_, void *worker, const struct http_request *rq, struct htt
 	struct err err = {0};
 
 	i->adopts = true;
-	if (!json_parse("body", rq->body, rq->body_len, &i->doc, &err) || !json_texts_clean(i->doc, &err) ||
+	if (!api_agent(rq, i, &err) || !json_parse("body", rq->body, rq->body_len, &i->doc, &err) || !json_texts_clean(i->doc, &err) ||
 	    !decision_adoption_read(i->doc, time_wall_ns(), &i->body, &err) ||
 	    (i->body.workspace[0] == '\0' && !place_by_workload(w, i, false, &err))) {
 		reply_problem(rp, rq, &err);
@@ -286,7 +337,7 @@ handle_adoption_put(void *app_, void *worker, const struct http_request *rq, str
 	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_ADOPTION, &w->who, rq, rp);
 	struct err err = {0};
 
-	if (!read_adoption(rq, i, &err)) {
+	if (!api_agent(rq, i, &err) || !read_adoption(rq, i, &err)) {
 		reply_problem(rp, rq, &err);
 		return;
 	}
@@ -445,7 +496,7 @@ handle_lease_event(void *app_, void *worker, const struct http_request *rq, stru
 	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_EVENT, &w->who, rq, rp);
 	struct err err = {0};
 
-	if (!read_lease_path(w, rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err)) ||
+	if (!api_agent(rq, i, &err) || !read_lease_path(w, rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err)) ||
 	    (strcmp(i->word, "release") == 0 && !read_release(w, rq, i, &err))) {
 		reply_problem(rp, rq, &err);
 		return;
@@ -480,7 +531,7 @@ handle_lease_workloads(void *app_, void *worker, const struct http_request *rq, 
 	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_EVENT, &w->who, rq, rp);
 	struct err err = {0};
 
-	if (!read_workloads(w, rq, i, &err)) {
+	if (!api_agent(rq, i, &err) || !read_workloads(w, rq, i, &err)) {
 		reply_problem(rp, rq, &err);
 		return;
 	}
@@ -545,7 +596,7 @@ handle_reclaim_event(void *app_, void *worker, const struct http_request *rq, st
 	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_EVENT, &w->who, rq, rp);
 	struct err err = {0};
 
-	if (!read_reclaim_path(w, rq, i, &err)) {
+	if (!api_agent(rq, i, &err) || !read_reclaim_path(w, rq, i, &err)) {
 		reply_problem(rp, rq, &err);
 		return;
 	}

@@ -86,6 +86,8 @@ const struct http_route api_routes[] = {
          "ID/confirm: it runs, and where; ID/heartbeat; ID/release: it ended; ID/drain: it is being ended; ID/renew (schedulers): it has not started yet"},
 	{"PUT", "/v1/leases/", DECIDE, SMALL_BODY, handle_lease_workloads, ROLES_SCHEDULE,
          "ID/workloads: the pods, claims and Slurm jobs that a lease is seen by, instead of those before"},
+	{"POST", "/v1/agents", DECIDE, SMALL_BODY, handle_agent_lead, ROLES_SCHEDULE,
+         "the agent of a cluster's scheduler becomes its leader: a new epoch, for the header Tollgate-Epoch"},
 	{"POST", "/v1/adopt", DECIDE, ADOPT_BODY, handle_adopt, ROLES_SCHEDULE,
          "work that runs already becomes a confirmed lease where it runs; request_id makes it idempotent"},
 	{"PUT", "/v1/adoption", DECIDE, SMALL_BODY, handle_adoption_put, ROLES_SCHEDULE,

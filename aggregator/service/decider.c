@@ -301,6 +301,17 @@ answer_reclaims(struct decider *d, struct capacity_request *i)
 }
 
 static void
+answer_lead(struct decider *d, struct capacity_request *i)
+{
+	i->rp->status = 201;
+	i->rp->content_type = "application/json";
+	buf_str(&i->rp->body, "{\"cluster\":");
+	json_write_string(i->agent, &i->rp->body);
+	buf_printf(&i->rp->body, ",\"epoch\":%" PRId64 "}\n", i->epoch);
+	done(d, i);
+}
+
+static void
 answer_adoption(struct decider *d, struct capacity_request *i)
 {
 	const struct quota_book *b = quota_log_mine(d->log);
@@ -483,7 +494,9 @@ answer_items(struct decider *d, struct capacity_request *items, const struct tur
 				keep_watching(d, i);
 		} else if (i->fate == REQUEST_REFUSED) {
 			refuse(d, i, &i->err);
-		} else if (i->kind == REQUEST_ADOPTION) {
+		} else if (i->kind == REQUEST_LEAD && i->fate == REQUEST_DECIDED) {
+			answer_lead(d, i);
+		} else if (i->kind == REQUEST_ADOPTION && i->fate == REQUEST_DECIDED) {
 			answer_adoption(d, i);
 		} else if (i->fate == REQUEST_OVER_LIMIT) {
 			defer_refusal(d, i);

@@ -18,9 +18,13 @@ enum capacity_request_kind {
 	REQUEST_SUBMIT,
 	REQUEST_EVENT,    /* changes one existing lease or request */
 	REQUEST_WATCH,    /* reads a decision, after it changed */
+	REQUEST_LEAD,     /* an agent becomes the leader of its cluster, with a new epoch */
 	REQUEST_ADOPTION, /* whether all that runs in a cluster was adopted */
 	REQUEST_RECLAIMS, /* lists reclaims, after there are newer ones than `after` */
 };
+
+#define DECISION_CLUSTER_SIZE (LIMIT_LABEL + 1)
+#define EPOCH_MAX INT64_C(1000000000000000) /* that an agent may say it has */
 
 /* A queued request. It owns its texts. */
 struct capacity_request {
@@ -31,6 +35,9 @@ struct capacity_request {
 	char tenant[64]; /* the only one whose rows may be shown; empty: any */
 	/* The tenant that the request is about, in whose queue it waits; empty: none is named. */
 	char of_tenant[DECISION_TENANT_SIZE];
+	/* The agent of a cluster that sends it, and the epoch in which it leads; empty and 0: no agent does. */
+	char agent[DECISION_CLUSTER_SIZE];
+	int64_t epoch;
 	int64_t token_id;          /* a cached token that the turn must check again; 0: it was checked */
 	int64_t began_ns;          /* on the boot clock */
 	int64_t until_ns;          /* likewise: end of a long poll; 0: it is none */

@@ -40,6 +40,15 @@ step(struct turn_result *r, const char *actor, const char *event, size_t len, co
 	return quota_turn_step(r->turn, actor, event, len, asks, ask_count, ret, err);
 }
 
+static bool
+is_token_revoked(const struct turn_result *r, struct capacity_request *i)
+{
+	if (quota_turn_token_holds(r->turn, i->token_id))
+		return false;
+	i->fate = REQUEST_TOKEN_REVOKED;
+	return true;
+}
+
 /* ---- leases ------------------------------------------------------------------------------------------------------------------- */
 
 static const char *
@@ -168,6 +177,45 @@ step_events(struct turn_result *r, struct capacity_request *items, struct err *e
 	return true;
 }
 
+/* ---- agents -------------------------------------------------------------------------------------------------------------------- */
+
+/* Rules, in order, under the lock of the book, before anything is stepped:
+ *  1. an agent is of a cluster that the book knows
+ *  2. one that asks to lead has the epoch after the largest
+ *  3. a larger epoch than any before is remembered: another than this service gave it
+ *  4. a request with a smaller epoch than the largest is refused: that agent is not the leader any more */
+static void
+judge_epochs(struct turn_result *r, struct capacity_request *items)
+{
+	const struct quota_book *b = quota_turn_book(r->turn);
+
+	for (struct capacity_request *i = items; i; i = i->next) {
+		int64_t epoch;
+
+		if (i->agent[0] == '\0' || i->fate != REQUEST_OPEN || is_token_revoked(r, i))
+			continue;
+		epoch = quota_turn_epoch(r->turn, i->agent);
+		if (quota_book_cluster(b, i->agent) == QUOTA_NONE) {
+			i->fate = REQUEST_REFUSED;
+			err_set(&i->err, ERR_MISSING, "there is no cluster \"%s\" for an agent", i->agent);
+		} else if (i->kind == REQUEST_LEAD) {
+			i->fate = REQUEST_DECIDED;
+			i->epoch = epoch + 1;
+			quota_turn_lead(r->turn, i->agent, i->epoch, i->actor);
+		} else if (i->epoch > epoch) {
+			quota_turn_lead(r->turn, i->agent, i->epoch, i->actor);
+		}
+	}
+	for (struct capacity_request *i = items; i; i = i->next) {
+		if (i->agent[0] == '\0' || i->fate != REQUEST_OPEN || i->epoch >= quota_turn_epoch(r->turn, i->agent))
+			continue;
+		i->fate = REQUEST_REFUSED;
+		err_set(&i->err, ERR_CONFLICT,
+		        "Tollgate-Epoch: %" PRId64 " of the agent of cluster \"%s\" is over: epoch %" PRId64 " leads", i->epoch,
+		        i->agent, quota_turn_epoch(r->turn, i->agent));
+	}
+}
+
 /* ---- clusters ------------------------------------------------------------------------------------------------------------------ */
 
 static void
@@ -213,15 +261,6 @@ is_refused(const struct turn_result *r, struct capacity_request *i, const char *
 	else /* a policy that another replica has read removed it a moment ago */
 		(void)quota_book_not_taken(b, i->body.workspace, i->body.klass, i->tenant, &i->err);
 	i->fate = REQUEST_REFUSED;
-	return true;
-}
-
-static bool
-is_token_revoked(const struct turn_result *r, struct capacity_request *i)
-{
-	if (quota_turn_token_holds(r->turn, i->token_id))
-		return false;
-	i->fate = REQUEST_TOKEN_REVOKED;
 	return true;
 }
 
@@ -395,8 +434,8 @@ choose_submits(struct turn_result *r, struct capacity_request *items, int64_t qu
 	for (struct capacity_request *i = items; i; i = i->next) {
 		const char *model = NULL;
 
-		if (i->kind != REQUEST_SUBMIT || i->adopts || is_token_revoked(r, i) || is_repeated(r, decided, i) ||
-		    is_refused(r, i, &model))
+		if (i->kind != REQUEST_SUBMIT || i->fate != REQUEST_OPEN || i->adopts || is_token_revoked(r, i) ||
+		    is_repeated(r, decided, i) || is_refused(r, i, &model))
 			continue;
 		if (is_over_limit(r, &limit, i)) {
 			/* it may have been decided long ago: an optimistic turn has not looked */
@@ -423,8 +462,8 @@ step_adoptions(struct turn_result *r, struct capacity_request *items, const stru
 		const struct quota_outcome *o = NULL;
 		const char *model = NULL;
 
-		if (i->kind != REQUEST_SUBMIT || !i->adopts || is_token_revoked(r, i) || is_repeated(r, decided, i) ||
-		    is_refused(r, i, &model))
+		if (i->kind != REQUEST_SUBMIT || i->fate != REQUEST_OPEN || !i->adopts || is_token_revoked(r, i) ||
+		    is_repeated(r, decided, i) || is_refused(r, i, &model))
 			continue;
 		buf_clear(&text);
 		buf_str(&text, "{\"adopt\":");
@@ -479,9 +518,9 @@ step_submits(struct turn_result *r, struct capacity_request *items, int64_t queu
 
 /* ---- a turn --------------------------------------------------------------------------------------------------------------------- */
 
-/* The things a turn must look up: keys of requests, and cached tokens. */
+/* The things a turn must look up: keys of requests, cached tokens, and clusters of agents. */
 struct agenda {
-	const char **keys;
+	const char **keys, **clusters;
 	int64_t *tokens;
 	struct turn_asked asked;
 	size_t count; /* requests that need a turn */
@@ -491,6 +530,7 @@ static void
 agenda_fini(struct agenda *a)
 {
 	mem_free(a->keys);
+	mem_free(a->clusters);
 	mem_free(a->tokens);
 }
 
@@ -504,6 +544,15 @@ add_token(struct agenda *a, int64_t id)
 }
 
 static void
+add_cluster(struct agenda *a, const char *cluster)
+{
+	for (size_t i = 0; i < a->asked.cluster_count; i++)
+		if (strcmp(a->clusters[i], cluster) == 0)
+			return;
+	a->clusters[a->asked.cluster_count++] = cluster;
+}
+
+static void
 agenda_of(const struct capacity_request *items, struct agenda *a)
 {
 	size_t n = 0;
@@ -511,16 +560,21 @@ agenda_of(const struct capacity_request *items, struct agenda *a)
 	for (const struct capacity_request *i = items; i; i = i->next)
 		n++;
 	*a = (struct agenda){.keys = mem_array(n + 1, sizeof(*a->keys)),
+	                     .clusters = mem_array(n + 1, sizeof(*a->clusters)),
 	                     .tokens = mem_array(n + 1, sizeof(*a->tokens))};
 	for (const struct capacity_request *i = items; i; i = i->next) {
-		a->count += i->kind == REQUEST_SUBMIT || i->kind == REQUEST_EVENT || i->kind == REQUEST_ADOPTION;
+		a->count += i->kind == REQUEST_SUBMIT || i->kind == REQUEST_EVENT || i->kind == REQUEST_ADOPTION ||
+		            i->kind == REQUEST_LEAD;
 		if (i->kind == REQUEST_SUBMIT)
 			a->keys[a->asked.key_count++] = i->key;
 		if (i->token_id != 0)
 			add_token(a, i->token_id);
+		if (i->agent[0] != '\0')
+			add_cluster(a, i->agent);
 	}
 	a->asked.keys = a->keys;
 	a->asked.tokens = a->tokens;
+	a->asked.clusters = a->clusters;
 }
 
 bool
@@ -560,6 +614,7 @@ begin_items(struct capacity_request *items)
 static bool
 step_all(struct turn_result *r, struct capacity_request *items, int64_t queued_max, struct err *err)
 {
+	judge_epochs(r, items);
 	step_clusters(r, items);
 	return step_events(r, items, err) && step_submits(r, items, queued_max, err);
 }

@@ -43,7 +43,7 @@ DECLARE
 		'SELECT, UPDATE (cluster_id) / SELECT, UPDATE (evidence_from_ns)', ARRAY['ledger'],
 		'SELECT, INSERT, UPDATE / SELECT, UPDATE (hours_from, hours_until, silent_until_ns)', ARRAY['node'],
 		'SELECT, INSERT, UPDATE / ', ARRAY['access_token', 'join_token'],
-		'SELECT, INSERT, UPDATE / SELECT', ARRAY['cluster', 'tenant', 'workspace', 'device', 'holder', 'price_book', 'decision', 'exception', 'adjustment'],
+		'SELECT, INSERT, UPDATE / SELECT', ARRAY['cluster', 'tenant', 'workspace', 'device', 'holder', 'price_book', 'decision', 'exception', 'adjustment', 'agent_leader'],
 		inputs || ' / SELECT', ARRAY['node_owner', 'attribution_rule', 'holder_attribution', 'event_source', 'priority_class', 'tenant_member',
 			'workspace_member', 'tenant_quota', 'tenant_limit', 'workspace_quota', 'workspace_limit', 'reservation', 'node_declared', 'node_state',
 			'node_status', 'reattribution', 'budget', 'quota_book', 'quota_snapshot', 'reclaim', 'quota_anomaly', 'quota_idle',

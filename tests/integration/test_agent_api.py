@@ -1,10 +1,11 @@
-"""What the agent of a scheduler needs of the API: the age of requests over attempts, leases that are kept until the work starts."""
+"""What the agent of a scheduler needs of the API: the age of requests over attempts, leases of several workloads that are kept until the work
+starts, adoption of what runs already, and that an agent that is not the leader any more changes nothing."""
 
 import json
 import time
 import unittest
 
-from tests.support.daemons.stack import Stack, wait_for
+from tests.support.daemons.stack import Stack, request, wait_for
 from tests.support.quota.quotanodes import SHORT, Nodes
 
 POLICY = f"""
@@ -226,6 +227,74 @@ class Adoption(AgentApi):
         self.assertEqual(self.stack.get("/v1/adoption").json()["adoptions"], [{"cluster": "c", "complete": False, "switched_at": None}])
         self.assertIsNotNone(said(True)["switched_at"])
         self.assertEqual(self.ask("late", "globex/research", 50)["status"], "rejected")
+
+
+class Leader(AgentApi):
+    def lead(self):
+        return self.post("/v1/agents", {"cluster": "c"}, status=201)["epoch"]
+
+    @staticmethod
+    def headers(epoch, cluster="c"):
+        return {"Tollgate-Agent": cluster, "Tollgate-Epoch": str(epoch)}
+
+    def body(self, request_id):
+        return {"request_id": request_id, "workspace": "acme/prod", "gpu_model": SHORT, "gpus": 1}
+
+    def stored(self):
+        return int(self.stack.sql("SELECT epoch FROM tollgate.agent_leader WHERE cluster = 'c'")[0][0])
+
+    def test_an_agent_that_is_not_the_leader_any_more_changes_nothing(self):
+        old = self.lead()
+        self.assertEqual(self.post("/v1/decisions", self.body("old"), headers=self.headers(old))["status"], "admitted")
+        self.ask("reclaimed", "acme/dev", 1)
+        self.post("/v1/leases/reclaimed/drain")
+        (order,) = self.stack.get("/v1/reclaims").json()["reclaims"]
+        self.assertEqual(self.post("/v1/decisions", {**self.body("waits"), "gpus": 4})["status"], "waiting")
+        new = self.lead()
+        self.assertEqual(new, old + 1)
+        before = self.stack.get("/v1/decisions/old").json()["seq"]
+        calls = [("POST", "/v1/decisions", self.body("late")), ("POST", "/v1/decisions", self.body("old")), ("DELETE", "/v1/decisions/waits", None),
+                 ("PUT", "/v1/leases/old/workloads", {"workloads": ["u1"]}), ("POST", "/v1/adopt", self.body("runs")),
+                 ("PUT", "/v1/adoption", {"cluster": "c", "complete": False}), ("POST", f"/v1/reclaims/{order['id']}/ack", {}),
+                 *(("POST", f"/v1/leases/old/{word}", {}) for word in ("confirm", "heartbeat", "renew", "drain", "release"))]  # fmt: skip
+        for method, path, body in calls:
+            with self.subTest(method=method, path=path):
+                reply = self.call(method, path, body, headers=self.headers(old))
+                self.assertEqual(reply.status, 409, reply.text())
+                self.assertIn(f"Tollgate-Epoch: {old} of the agent of cluster \"c\" is over: epoch {new} leads", reply.json()["detail"])
+        self.assertEqual(self.stack.get("/v1/decisions/old").json()["seq"], before)
+        for request_id in ("late", "runs"):
+            self.assertEqual(self.call("GET", f"/v1/decisions/{request_id}").status, 404)
+        self.assertEqual((self.state("waits"), self.stack.get("/v1/adoption").json()["adoptions"]), ("waiting", []))
+        self.assertEqual(self.stack.get("/v1/decisions/old").json()["lease"]["workloads"], [])
+        self.assertEqual(self.post("/v1/leases/old/confirm", headers=self.headers(new))["status"], "confirmed")
+        self.post("/v1/leases/old/heartbeat")  # a scheduler without agents says no epoch
+
+    def test_a_larger_epoch_is_remembered_whoever_gave_it_and_also_by_another_replica(self):
+        far = self.lead() + 100
+        self.assertEqual(self.post("/v1/decisions", self.body("far"), headers=self.headers(far))["status"], "admitted")
+        self.assertEqual(self.stored(), far)
+        other = self.stack.replica()
+        self.addCleanup(other.stop)
+        for path, epoch, status in (("heartbeat", far - 1, 409), ("confirm", far, 200), ("heartbeat", far + 1, 200), ("heartbeat", far, 409)):
+            reply = request("POST", f"http://127.0.0.1:{other.port}/v1/leases/far/{path}", b"{}", self.stack.tokens["scheduler"], self.headers(epoch))
+            self.assertEqual(reply.status, status, reply.text())
+        self.assertEqual(self.post("/v1/leases/far/heartbeat", headers=self.headers(far), status=409)["status"], 409)
+        self.assertEqual(self.lead(), far + 2)
+        for change in ("DELETE FROM tollgate.agent_leader", "UPDATE tollgate.agent_leader SET epoch = 1"):
+            with self.assertRaises(RuntimeError):
+                self.stack.sql(change)
+
+    def test_who_says_half_of_it_or_nonsense_is_refused(self):
+        for headers in ({"Tollgate-Agent": "c"}, {"Tollgate-Epoch": "1"}, self.headers(0), self.headers("x"), self.headers(10**16), self.headers(1, "c" * 64)):
+            with self.subTest(headers=headers):
+                self.assertEqual(self.call("POST", "/v1/decisions", self.body("half"), headers=headers).status, 400)
+        self.assertEqual(self.call("POST", "/v1/decisions", self.body("half"), headers=self.headers(1, "none")).status, 404)
+        self.assertEqual(self.call("POST", "/v1/decisions", {**self.body("half"), "workspace": "prod"}, role="dev", headers=self.headers(1)).status, 400)
+        self.assertEqual(self.call("POST", "/v1/agents", {"cluster": "c"}, role="dev").status, 403)
+        self.assertEqual(self.call("POST", "/v1/agents", {"cluster": "none"}).status, 404)
+        self.assertEqual(self.call("POST", "/v1/agents", {}).status, 400)
+        self.assertEqual(self.call("GET", "/v1/decisions/half").status, 404)
 
 
 class Renewal(AgentApi):

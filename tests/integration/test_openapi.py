@@ -291,6 +291,8 @@ class OpenApi(unittest.TestCase):
         named = {"workloads": ["6f1c", "claim:97ab", "slurm:7.2"]}
         self.assertEqual(r.call("PUT", "/v1/leases/a/workloads", json.dumps(named).encode()).json()["lease"]["workloads"], named["workloads"])
         self.assertEqual(r.call("PUT", "/v1/leases/b/workloads", json.dumps(named).encode()).status, 409)
+        self.assertEqual(r.call("POST", "/v1/agents", b'{"cluster": "test"}').json(), {"cluster": "test", "epoch": 1})
+        self.assertEqual(r.call("POST", "/v1/agents", b'{"cluster": "none"}').status, 404)
         adopted = {"request_id": "r", "workspace": "acme/training", "gpu_model": "H100-80GB", "gpus": 1, "workloads": ["slurm:8"], "started": "2026-11-01T00:00:00Z",
                    "parts": [{"node": "n2", "gpu": "GPU-n2-0", "count": 1}]}  # fmt: skip
         self.assertEqual(r.call("POST", "/v1/adopt", json.dumps(adopted).encode()).json()["status"], "confirmed")

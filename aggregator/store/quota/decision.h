@@ -66,6 +66,8 @@ struct turn_asked {
 	size_t key_count;
 	const int64_t *tokens; /* which of them still hold; each once */
 	size_t token_count;
+	const char *const *clusters; /* of agents: the epochs of their leaders; each once. Such a turn is never optimistic */
+	size_t cluster_count;
 };
 
 /* Those of these keys that are known, sorted by key; ret is from mem_*. */
@@ -108,6 +110,10 @@ MUST_CHECK bool quota_turn_step(struct quota_turn *t, const char *actor, const c
 /* The workload of a lease, given with its confirmation, or its list of workloads, which it has instead of the one before unless it was released;
  * NULL members stay as they are. */
 void quota_turn_workload(struct quota_turn *t, const char *key, const struct decision_workload *w);
+/* The largest epoch of a cluster's agents, which this turn may have raised; 0: none. For clusters that were asked for. */
+int64_t quota_turn_epoch(const struct quota_turn *t, const char *cluster);
+/* From this turn on; it is larger than the one before. cluster and actor live as long as the turn. */
+void quota_turn_lead(struct quota_turn *t, const char *cluster, int64_t epoch, const char *actor);
 /* Of the event that was stepped last. */
 int64_t quota_turn_seq(const struct quota_turn *t);
 /* The digest of the last policy event; 32 bytes. NULL: none yet. */

@@ -67,6 +67,13 @@ struct turn_workload {
 	struct decision_workload workload;
 };
 
+/* The epoch of a cluster's agents. */
+struct turn_leader {
+	const char *cluster, *actor;
+	int64_t epoch;
+	bool changed; /* by this turn */
+};
+
 struct turn_write {
 	const struct book_row *row; /* as it will be */
 	const struct turn_event *events;
@@ -76,6 +83,8 @@ struct turn_write {
 	size_t ask_count;
 	const struct turn_workload *workloads;
 	size_t workload_count;
+	const struct turn_leader *leaders; /* those that are not changed too */
+	size_t leader_count;
 	const struct buf *snapshot; /* packed; NULL: none */
 	int64_t snapshot_bytes;
 };

@@ -28,6 +28,9 @@ struct quota_turn {
 	size_t ask_count;
 	struct turn_workload *workloads;
 	size_t workload_count;
+	struct turn_leader *leaders; /* of the clusters that were asked for */
+	size_t leader_count;
+	bool leads; /* one of them changed */
 	struct decision_rows foreign;
 	struct buf snapshot;
 	int64_t snapshot_bytes;
@@ -54,6 +57,7 @@ quota_turn_free(struct quota_turn *t)
 	mem_free(t->events);
 	mem_free(t->asks);
 	mem_free(t->workloads);
+	mem_free(t->leaders);
 	mem_free(t);
 }
 
@@ -129,6 +133,20 @@ static const struct db_stmt tokens_stmt = {
 	"decision_tokens", "SELECT id FROM access_token WHERE id = ANY($1::bigint[]) AND revoked_at IS NULL "
 			   "AND (expires_at IS NULL OR expires_at > now())"};
 
+/* A cluster without an agent so far has no row. */
+static const struct db_stmt leaders_stmt = {
+	"agent_leaders", "SELECT coalesce(a.epoch, 0) FROM unnest($1::text[]) WITH ORDINALITY AS i(cluster, nr) "
+			 "LEFT JOIN agent_leader a ON a.cluster = i.cluster ORDER BY i.nr"};
+
+static void
+take_leaders(const PGresult *r, const struct turn_asked *asked, struct quota_turn *t)
+{
+	t->leaders = mem_array(asked->cluster_count, sizeof(*t->leaders));
+	for (size_t i = 0; i < asked->cluster_count; i++)
+		t->leaders[t->leader_count++] =
+			(struct turn_leader){.cluster = asked->clusters[i], .epoch = res_i64(r, (int)i, 0)};
+}
+
 bool
 store_decisions_known(struct db *db, const char *const *keys, size_t n, struct decision_known **ret, size_t *ret_count,
                       struct err *err)
@@ -173,9 +191,10 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 	owned(result) PGresult *clock = NULL;
 	owned(result) PGresult *known = NULL;
 	owned(result) PGresult *tokens = NULL;
-	in_place(db_array) struct db_array keys = {0}, token_ids = {0};
-	struct db_args after = {0}, known_args = {0}, token_args = {0};
-	struct db_call calls[6] = {{&lock_stmt, NULL, &row},
+	owned(result) PGresult *leaders = NULL;
+	in_place(db_array) struct db_array keys = {0}, token_ids = {0}, clusters = {0};
+	struct db_args after = {0}, known_args = {0}, token_args = {0}, leader_args = {0};
+	struct db_call calls[7] = {{&lock_stmt, NULL, &row},
 	                           {&quota_events_stmt, &after, &events},
 	                           {&quota_clock_stmt, NULL, &clock},
 	                           {&turn_plans_stmt, NULL, NULL}};
@@ -184,17 +203,23 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 
 	db_array_init(&keys);
 	db_array_init(&token_ids);
+	db_array_init(&clusters);
 	for (size_t i = 0; i < asked->key_count; i++)
 		array_text(&keys, asked->keys[i]);
 	for (size_t i = 0; i < asked->token_count; i++)
 		array_i64(&token_ids, asked->tokens[i]);
+	for (size_t i = 0; i < asked->cluster_count; i++)
+		array_text(&clusters, asked->clusters[i]);
 	arg_array(&known_args, &keys);
 	arg_array(&token_args, &token_ids);
+	arg_array(&leader_args, &clusters);
 	quota_events_args(&after, t->log->seq);
 	if (asked->key_count > 0)
 		calls[n++] = (struct db_call){&known_stmt, &known_args, &known};
 	if (asked->token_count > 0)
 		calls[n++] = (struct db_call){&tokens_stmt, &token_args, &tokens};
+	if (asked->cluster_count > 0)
+		calls[n++] = (struct db_call){&leaders_stmt, &leader_args, &leaders};
 	if (!db_tx_begin_all(&t->tx, t->db, calls, n, err))
 		return false;
 	if (PQntuples(row) != 1)
@@ -222,6 +247,8 @@ begin(struct quota_turn *t, const struct turn_asked *asked, struct err *err)
 	}
 	if (tokens)
 		take_tokens(tokens, &t->tokens);
+	if (leaders)
+		take_leaders(leaders, asked, t);
 	return true;
 }
 
@@ -258,7 +285,7 @@ store_quota_turn_optimistic(struct db *db, struct quota_log *l, const struct tur
 	int64_t now_ns = time_boot_ns();
 	struct quota_turn *t;
 
-	if (!l->book || !optimistic_commit_allowed(&l->optimistic, now_ns) || !quota_log_same_place(db, l, NULL) ||
+	if (!l->book || asked->cluster_count > 0 || !optimistic_commit_allowed(&l->optimistic, now_ns) || !quota_log_same_place(db, l, NULL) ||
 	    !l->book)
 		return NULL;
 	for (size_t i = 0; i < asked->key_count; i++)
@@ -389,6 +416,34 @@ quota_turn_workload(struct quota_turn *t, const char *key, const struct decision
 	t->workloads[t->workload_count++] = (struct turn_workload){.key = key, .workload = *w};
 }
 
+static struct turn_leader *
+leader_of(const struct quota_turn *t, const char *cluster)
+{
+	for (size_t i = 0; i < t->leader_count; i++)
+		if (strcmp(t->leaders[i].cluster, cluster) == 0)
+			return &t->leaders[i];
+	return NULL;
+}
+
+int64_t
+quota_turn_epoch(const struct quota_turn *t, const char *cluster)
+{
+	const struct turn_leader *a = leader_of(t, cluster);
+
+	return a ? a->epoch : 0;
+}
+
+void
+quota_turn_lead(struct quota_turn *t, const char *cluster, int64_t epoch, const char *actor)
+{
+	struct turn_leader *a = leader_of(t, cluster);
+
+	ASSERT(a && epoch > a->epoch);
+	a->epoch = epoch;
+	a->actor = actor;
+	a->changed = t->leads = true;
+}
+
 const uint8_t *
 quota_turn_policy_digest(const struct quota_turn *t)
 {
@@ -452,12 +507,14 @@ quota_turn_commit(struct quota_turn *t, struct err *err)
 	                       .ask_count = t->ask_count,
 	                       .workloads = t->workloads,
 	                       .workload_count = t->workload_count,
+	                       .leaders = t->leaders,
+	                       .leader_count = t->leader_count,
 	                       .snapshot = t->snapshot.len > 0 ? &t->snapshot : NULL,
 	                       .snapshot_bytes = t->snapshot_bytes};
 
 	if (t->is_optimistic && t->event_count == 0)
 		return err_set(err, ERR_CONFLICT, "nothing was decided");
-	if (t->event_count == 0 && !w.snapshot && t->workload_count == 0)
+	if (t->event_count == 0 && !w.snapshot && t->workload_count == 0 && !t->leads)
 		return db_tx_commit(&t->tx,
 		                    err); /* rows that callers wrote in it; the lock ends with the transaction */
 	if (!(t->is_optimistic ? commit_optimistic(t, &w, err) : turn_write(&t->tx, &w, err))) {

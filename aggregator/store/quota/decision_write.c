@@ -56,6 +56,11 @@ static const struct db_stmt workload_stmt = {
 	"FROM json_to_recordset($1::json) AS n(key text, namespace text, pod text, pod_uid text, slurm_job text, workloads text[]) "
 	"WHERE d.key = n.key AND d.status IN ('admitted', 'confirmed', 'suspect') AND (n.workloads IS NULL OR d.released_ns IS NULL)"};
 
+static const struct db_stmt leader_stmt = {
+	"agent_leader_set", "INSERT INTO agent_leader (cluster, epoch, led_by, since_ns) SELECT n.cluster, n.epoch, n.led_by, $2::bigint "
+			    "FROM json_to_recordset($1::json) AS n(cluster text, epoch bigint, led_by text) "
+			    "ON CONFLICT (cluster) DO UPDATE SET epoch = excluded.epoch, led_by = excluded.led_by, since_ns = excluded.since_ns"};
+
 static const struct db_stmt reclaim_change_stmt = {
 	"reclaim_change",
 	"UPDATE reclaim r SET state = CASE WHEN n.state = 'draining' AND r.state <> 'ordered' THEN r.state ELSE n.state END, "
@@ -216,7 +221,7 @@ ask_of(const struct turn_write *w, const char *id)
 
 /* ---- statements ------------------------------------------------------------------------------------------------------------ */
 
-enum { DECISIONS, CHANGES, WORKLOADS, RECLAIMS, LISTS };
+enum { DECISIONS, CHANGES, WORKLOADS, RECLAIMS, LEADERS, LISTS };
 
 struct batch {
 	struct buf lists[LISTS];
@@ -268,6 +273,16 @@ write_lists(struct batch *b, const struct turn_write *w, struct err *err)
 		begin_row(&b->lists[WORKLOADS], "key", w->workloads[i].key);
 		workload(&b->lists[WORKLOADS], &w->workloads[i].workload);
 		buf_char(&b->lists[WORKLOADS], '}');
+	}
+	for (size_t i = 0; i < w->leader_count; i++) {
+		const struct turn_leader *a = &w->leaders[i];
+
+		if (!a->changed)
+			continue;
+		begin_row(&b->lists[LEADERS], "cluster", a->cluster);
+		number(&b->lists[LEADERS], "epoch", a->epoch);
+		text(&b->lists[LEADERS], "led_by", a->actor);
+		buf_char(&b->lists[LEADERS], '}');
 	}
 	for (size_t i = 0; i < w->rows->reclaim_count; i++)
 		reclaim(&b->lists[RECLAIMS], &w->rows->reclaims[i]);
@@ -354,6 +369,7 @@ write_rows(struct batch *b, const struct turn_write *w)
 	list_call(b, WORKLOADS, &workload_stmt, at_ns, false);
 	list_call(b, RECLAIMS, &reclaim_change_stmt, at_ns, false);
 	list_call(b, RECLAIMS, &reclaim_stmt, at_ns, true);
+	list_call(b, LEADERS, &leader_stmt, at_ns, true);
 }
 
 bool
