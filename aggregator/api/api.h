@@ -121,7 +121,7 @@ http_handler handle_token_create, handle_tokens, handle_token_revoke, handle_who
 http_handler handle_join, handle_join_token_create, handle_join_tokens, handle_join_token_revoke;
 http_handler handle_audit, handle_audit_verify, handle_journal_accept;
 http_handler handle_exception_request, handle_exception_decide, handle_exceptions;
-http_handler handle_decision_ask, handle_decision_get, handle_decision_cancel, handle_decisions;
+http_handler handle_admit, handle_decision_ask, handle_decision_get, handle_decision_cancel, handle_decisions;
 http_handler handle_agent_lead, handle_adopt, handle_adoption_put, handle_adoption_list;
 http_handler handle_leases, handle_lease_event, handle_lease_workloads, handle_reclaims, handle_reclaim_event;
 http_handler handle_quota, handle_quota_anomalies, handle_quota_recording;

@@ -1,4 +1,4 @@
-/* aggregator/api/api_decisions.c - /v1/decisions, /v1/leases, /v1/agents, /v1/adopt, /v1/adoption, /v1/reclaims: requests for capacity, leases, work that runs already, and
+/* aggregator/api/api_decisions.c - /v1/decisions, /v1/admit, /v1/leases, /v1/agents, /v1/adopt, /v1/adoption, /v1/reclaims: requests for capacity, leases, work that runs already, and
  * orders to give leases back. */
 #include <string.h>
 
@@ -109,13 +109,11 @@ fill_ask(struct capacity_request *i)
 	memcpy(i->ask.digest, i->body.digest, sizeof(i->ask.digest));
 }
 
-void
-handle_decision_ask(void *app_, void *worker, const struct http_request *rq, struct http_reply *rp)
+static void
+ask(struct app *app, struct worker *worker, const struct http_request *rq, struct http_reply *rp, bool admits, bool dry)
 {
 	owned(capacity_request) struct capacity_request *i = NULL;
-	struct app *app = app_;
-	const char *dry_run = http_query(rq, "dry_run");
-	bool dry = dry_run && strcmp(dry_run, "0") != 0, sound;
+	bool sound;
 	struct identity_row who;
 	struct err err = {0};
 	int64_t unproved;
@@ -126,6 +124,7 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 	}
 	i = capacity_request_new(REQUEST_SUBMIT, &who, rq, rp);
 	i->token_id = unproved;
+	i->admits = admits;
 	sound = api_agent(rq, i, &err) && api_wait(rq, &i->until_ns, &err) && json_parse("body", rq->body, rq->body_len, &i->doc, &err) &&
 	        decision_body_read(i->doc, i->tenant[0] != '\0' ? i->tenant : NULL, time_wall_ns(), &i->body, &err);
 	/* a worker checks the token before an error is shown, and only a worker can look up the workspace of a workload */
@@ -142,6 +141,20 @@ handle_decision_ask(void *app_, void *worker, const struct http_request *rq, str
 		dry_runs_put(app->dry_runs, take(i));
 	else
 		decider_put(app->decider, take(i));
+}
+
+void
+handle_decision_ask(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	const char *dry_run = http_query(rq, "dry_run");
+
+	ask(app, worker, rq, rp, false, dry_run && strcmp(dry_run, "0") != 0);
+}
+
+void
+handle_admit(void *app, void *worker, const struct http_request *rq, struct http_reply *rp)
+{
+	ask(app, worker, rq, rp, true, false);
 }
 
 bool

@@ -74,6 +74,8 @@ const struct http_route api_routes[] = {
          "ENTRY/accept: answer for a change of rows that has no entry of the audit log"},
 	{"POST", "/v1/decisions", HTTP_INLINE | DECIDE, SMALL_BODY, handle_decision_ask, ROLES_ASK,
          "ask for capacity; request_id makes it idempotent; dry_run, wait"},
+	{"POST", "/v1/admit", HTTP_INLINE | DECIDE, SMALL_BODY, handle_admit, ROLES_ASK,
+         "ask for capacity, the status is the answer: 200 run, 202 wait and ask again, 403 never; wait"},
 	{"GET", "/v1/decisions", DECIDE, 0, handle_decisions, ROLES_READ | ROLE_SCHEDULER,
          "what was asked for and decided, newest first; tenant, workspace, status, limit, before"},
 	{"GET", "/v1/decisions/", DECIDE | HTTP_POLLS, 0, handle_decision_get, ROLES_READ | ROLE_SCHEDULER,

@@ -20,6 +20,7 @@
 #define GONE_NS (10 * NS_PER_MS)        /* between two searches for disconnected clients */
 #define LIMITED_NS (20 * NS_PER_MS)     /* between two rounds of refusals of tenants at their limit */
 #define LOOK_AGAIN_NS (200 * NS_PER_MS) /* between two ticks while a handler waits for a policy */
+#define ADMIT_AGAIN_S 5                 /* Retry-After of a request that waits */
 #define FOLLOW_NS (100 * NS_PER_MS)     /* between two readings of the log while long polls wait */
 
 struct decider {
@@ -74,6 +75,40 @@ capacity_request_free(struct capacity_request *i)
 	json_decref(i->doc);
 	mem_free(i->event);
 	mem_free(i);
+}
+
+/* 200: it may run; 202: it waits, and where to look again; 403: never, and why; 409: that was long ago. */
+static bool
+reply_admission(struct capacity_request *i, const struct decision_view *v, struct err *err)
+{
+	in_place(buf) struct buf decision = {.max = HTTP_REPLY_MAX}, location = {.max = HTTP_REPLY_MAX};
+
+	if (strcmp(v->status, "waiting") == 0) {
+		i->rp->status = 202;
+		i->rp->retry_after_s = ADMIT_AGAIN_S;
+		buf_printf(&location, "/v1/decisions/%s/%s", v->tenant, v->request_id);
+		i->rp->location = mem_strdup(buf_text(&location));
+	} else if (strcmp(v->status, "rejected") == 0) {
+		buf_add(&decision, buf_text(&i->rp->body), i->rp->body.len);
+		http_problem(i->rp, i->rq, 403, NULL, "\"%s\" is refused by the rule %s: the decision has the checks",
+		             v->request_id, v->rule);
+		http_problem_json(i->rp, "decision", &decision);
+	} else if (strcmp(v->status, "ended") == 0 || strcmp(v->status, "cancelled") == 0 ||
+	           strcmp(v->status, "expired") == 0) {
+		buf_clear(&i->rp->body);
+		return err_set(err, ERR_CONFLICT, "request_id: \"%s\" is over, it is %s: use another one for new work",
+		               v->request_id, v->status);
+	}
+	return true;
+}
+
+bool
+capacity_request_reply(struct capacity_request *i, const struct decision_view *v, const struct decision_told *told,
+                       struct err *err)
+{
+	i->rp->content_type = "application/json";
+	return reply_decision(v, told, i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body, err) &&
+	       (!i->admits || reply_admission(i, v, err));
 }
 
 void
@@ -220,12 +255,11 @@ answer_view(struct decider *d, struct capacity_request *i, const struct decision
 		dry_runs_show(d->app->dry_runs, i);
 		return true;
 	}
-	i->rp->content_type = "application/json";
-	if (reply_decision(v,
-	                   i->fate == REQUEST_DECIDED && i->verdict
-	                           ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)), i->verdict}
-	                           : NULL,
-	                   i->warning[0] != '\0' ? i->warning : NULL, i->tenant, &i->rp->body, &err))
+	if (capacity_request_reply(i, v,
+	                           i->fate == REQUEST_DECIDED && i->verdict
+	                                   ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)), i->verdict}
+	                                   : NULL,
+	                           &err))
 		done(d, i);
 	else
 		refuse(d, i, &err);

@@ -10,6 +10,7 @@
 #define TOLLGATE_DECIDER_H
 
 #include "aggregator/service/app.h"
+#include "aggregator/service/reply.h"
 #include "aggregator/store/access/access.h"
 #include "aggregator/store/quota/decision.h"
 #include "common/conf/json.h"
@@ -47,6 +48,7 @@ struct capacity_request {
 	json_t *doc;
 	struct decision_body body;
 	struct decision_ask ask; /* points into body */
+	bool admits;             /* POST /v1/admit: the status of the reply is the answer */
 	bool adopts;             /* it runs already: it becomes a lease without being decided */
 	int64_t tenant_adds; /* of the first request of a tenant in a turn: how many of that tenant's were added to its queue */
 	/* an event: its verb, and the whole text where it is more than {VERB: ID} */
@@ -77,6 +79,10 @@ struct capacity_request *capacity_request_new(enum capacity_request_kind kind, c
                                               const struct http_request *rq, struct http_reply *rp);
 void capacity_request_free(struct capacity_request *i);
 DEFINE_OWNED(capacity_request, struct capacity_request)
+
+/* Writes the decision as the reply to its request. */
+MUST_CHECK bool capacity_request_reply(struct capacity_request *i, const struct decision_view *v,
+                                       const struct decision_told *told, struct err *err);
 
 struct decider;
 MUST_CHECK bool decider_start(struct app *app, struct decider **ret, struct err *err);

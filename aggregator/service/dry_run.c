@@ -233,9 +233,7 @@ show(struct dry_runs *d, const struct quota_book *b, int64_t now_ns, struct capa
 		o->verdicts[0].start_ns = start.at_ns;
 		now.verdict = &o->verdicts[0];
 	}
-	i->rp->content_type = "application/json";
-	if (reply_decision(v, now.verdict ? &now : NULL, i->warning[0] != '\0' ? i->warning : NULL, i->tenant,
-	                   &i->rp->body, &err))
+	if (capacity_request_reply(i, v, now.verdict ? &now : NULL, &err))
 		done(d, i);
 	else
 		refuse(d, i, &err);

@@ -63,6 +63,7 @@ struct http_reply {
 	int retry_after_s;        /* 0: none */
 	char allow[64];           /* for 405 */
 	char *link;               /* from mem_*, the reply's: value of a Link header; NULL: none */
+	char *location;           /* the same of a Location header */
 	char *manifest;           /* the same of a Tollgate-Manifest header: what is in the body */
 	char *detail;             /* the same of what is for the log alone: see http_request */
 	const char *challenge;    /* static text, for 401; NULL: "Bearer" */
@@ -120,6 +121,7 @@ void http_problem(struct http_reply *rp, const struct http_request *rq, int stat
 /* Adds a member to the problem just written, for programs: for example expected_seq. */
 void http_problem_i64(struct http_reply *rp, const char *name, int64_t value);
 void http_problem_text(struct http_reply *rp, const char *name, const char *value);
+void http_problem_json(struct http_reply *rp, const char *name, const struct buf *value); /* a document of our own */
 /* The status of an error kind: INVALID 400, DENIED 403, MISSING 404, CONFLICT 409, LIMIT 429, RETRY 503, FATAL 500. UNKNOWN is 503
  * without Retry-After, and says to look at the route's own path first. The client gets the error's text; its detail goes to on_done. */
 void http_problem_err(struct http_reply *rp, const struct http_request *rq, const struct err *err) SELDOM;

@@ -38,6 +38,7 @@ http_reply_fini(struct http_reply *rp)
 	buf_fini(&rp->body);
 	drop_file(rp);
 	mem_free(rp->link);
+	mem_free(rp->location);
 	mem_free(rp->manifest);
 	mem_free(rp->detail);
 	if (rp->release)
@@ -174,6 +175,8 @@ http_reply_headers(const struct http_reply *rp, const char *id, bool close,
 		add(arg, "Allow", rp->allow);
 	if (rp->link)
 		add(arg, "Link", rp->link);
+	if (rp->location)
+		add(arg, "Location", rp->location);
 	if (rp->manifest)
 		add(arg, "Tollgate-Manifest", rp->manifest);
 	if (rp->status == 401)
@@ -231,6 +234,7 @@ http_problem(struct http_reply *rp, const struct http_request *rq, int status, c
 	rp->etag[0] = '\0';
 	rp->filename[0] = '\0';
 	mem_free(take(rp->link));
+	mem_free(take(rp->location));
 	mem_free(take(rp->manifest));
 	rp->weak = false;
 	rp->vary = NULL;
@@ -276,6 +280,18 @@ http_problem_text(struct http_reply *rp, const char *name, const char *value)
 {
 	member_begin(rp, name);
 	json_write_string(value, &rp->body);
+	buf_str(&rp->body, PROBLEM_END);
+}
+
+void
+http_problem_json(struct http_reply *rp, const char *name, const struct buf *value)
+{
+	size_t n = value->len;
+
+	while (n > 0 && buf_text(value)[n - 1] == '\n')
+		n--;
+	member_begin(rp, name);
+	buf_add(&rp->body, buf_text(value), n);
 	buf_str(&rp->body, PROBLEM_END);
 }
 

@@ -229,6 +229,40 @@ class Adoption(AgentApi):
         self.assertEqual(self.ask("late", "globex/research", 50)["status"], "rejected")
 
 
+class Admit(AgentApi):
+    def admit(self, request_id, gpus=1, role="scheduler", path="/v1/admit", **more):
+        body = {"request_id": request_id, "gpu_model": SHORT, "gpus": gpus, **({"workspace": "acme/prod"} | more)}
+        return self.call("POST", path, {k: v for k, v in body.items() if v is not None}, role)
+
+    def test_the_status_is_the_answer_and_asking_again_advances(self):
+        for _ in range(2):
+            run = self.admit("run", 4)
+            self.assertEqual((run.status, run.json()["lease"]["id"]), (200, "run"))
+        for _ in range(2):
+            wait = self.admit("wait")
+            self.assertEqual((wait.status, wait.headers["Location"], wait.json()["status"]), (202, "/v1/decisions/acme/wait", "waiting"))
+            self.assertGreater(int(wait.headers["Retry-After"]), 0)
+        self.assertEqual(self.call("GET", wait.headers["Location"]).json()["position"], 1)
+        for _ in range(2):
+            never = self.admit("never", 99)
+            self.assertEqual((never.status, never.headers["Content-Type"], never.json()["status"]), (403, "application/problem+json", 403))
+            self.assertEqual(never.json()["decision"]["status"], "rejected")
+            self.assertTrue([c for c in never.json()["decision"]["checks"] if not c["ok"]])
+        self.post("/v1/leases/run/release")
+        self.nodes.speak()
+        wait_for("its turn", lambda: self.admit("wait").status == 200, self.stack.aggregator)
+        self.assertIn("over", self.admit("run", 4).json()["detail"])
+        self.assertEqual((self.admit("run", 4).status, self.admit("wait", 2).status), (409, 409))
+
+    def test_it_is_asked_by_workload_and_by_tenants_for_their_own(self):
+        reply = self.admit("by-workload", workspace=None, workload={"namespace": "dev", "pod_uid": "u9"})
+        self.assertEqual((reply.status, reply.json()["workspace"]), (200, "acme/dev"))
+        self.assertEqual(self.admit("own", role="dev", workspace="prod").status, 200)
+        self.assertEqual(self.admit("others", role="dev", workspace="globex/research").status, 404)
+        self.assertEqual(self.admit("bad", 0).json()["field"], "gpus")
+        self.assertEqual(self.admit("one", 3, path="/v1/admit?wait=1ms").status, 202)
+
+
 class Leader(AgentApi):
     def lead(self):
         return self.post("/v1/agents", {"cluster": "c"}, status=201)["epoch"]

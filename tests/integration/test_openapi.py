@@ -293,6 +293,11 @@ class OpenApi(unittest.TestCase):
         self.assertEqual(r.call("PUT", "/v1/leases/b/workloads", json.dumps(named).encode()).status, 409)
         self.assertEqual(r.call("POST", "/v1/agents", b'{"cluster": "test"}').json(), {"cluster": "test", "epoch": 1})
         self.assertEqual(r.call("POST", "/v1/agents", b'{"cluster": "none"}').status, 404)
+        self.assertEqual(r.call("POST", "/v1/admit", json.dumps(ask).encode()).status, 200)
+        self.assertEqual(r.call("POST", "/v1/admit?wait=1ms", json.dumps({**ask, "request_id": "c"}).encode()).status, 202)
+        self.assertEqual(r.call("POST", "/v1/admit", json.dumps({**ask, "request_id": "d", "gpus": 99}).encode()).json()["decision"]["status"], "rejected")
+        self.assertEqual(r.call("POST", "/v1/admit", json.dumps({**ask, "request_id": "d", "gpus": 99}).encode(), role="viewer").status, 403)
+        self.assertEqual(r.call("DELETE", path + "/c").json()["status"], "cancelled")
         adopted = {"request_id": "r", "workspace": "acme/training", "gpu_model": "H100-80GB", "gpus": 1, "workloads": ["slurm:8"], "started": "2026-11-01T00:00:00Z",
                    "parts": [{"node": "n2", "gpu": "GPU-n2-0", "count": 1}]}  # fmt: skip
         self.assertEqual(r.call("POST", "/v1/adopt", json.dumps(adopted).encode()).json()["status"], "confirmed")
