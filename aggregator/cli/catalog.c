@@ -45,6 +45,7 @@ static const char *const actions[] = {"ledger.create",
                                       "gpu.change",
                                       NULL};
 static const char *const yes_no[] = {"yes", "no", NULL};
+static const char *const lease_states[] = {"admitted", "confirmed", "suspect", "ended", NULL};
 static const char *const exception_kinds[] = {"limit", "reserved", NULL};
 static const char *const exception_states[] = {"requested", "approved", "refused", "revoked", "ended", NULL};
 static const char *const classes[] = {"format",   "dictionary", "skewed-clock", "future",    "past",
@@ -308,6 +309,26 @@ const struct cli_command cli_commands[] = {
 	            "and the first differences are on standard error, with exit code 1. All keys: aggregator/core/simulate/README.md, \"The "
 	            "scenario file\", and aggregator/core/quota/README.md, \"The quota book\".",
 	 .options = {{"explain", 0, NULL, "for people: all checks in a table, the queue, the victims with reasons, what would admit it", NULL, 0}}},
+	{.name = "lease list", .words = "", .run = cmd_lease_list,
+	 .summary = "leases that have not ended, newest first",
+	 .options = {TENANT_OPTION,
+	             {"workspace", 0, "TENANT/WORKSPACE", "this workspace only", NULL, 0},
+	             {"status", 0, "STATUS", "only those that are so; ended shows those that are over", lease_states, 0},
+	             {"limit", 0, "N", "at most this many (default 50; 0 for all)", NULL, 0},
+	             {"before", 0, "ID", "only those older than this one", NULL, 0}}},
+	{.name = "lease confirm", .words = "[TENANT/]ID", .word_min = 1, .word_max = 1, .run = cmd_lease_confirm,
+	 .summary = "the work of a lease runs, where it was planned"},
+	{.name = "lease heartbeat", .words = "[TENANT/]ID", .word_min = 1, .word_max = 1, .run = cmd_lease_heartbeat,
+	 .summary = "the work of a lease still runs"},
+	{.name = "lease release", .words = "[TENANT/]ID", .word_min = 1, .word_max = 1, .run = cmd_lease_release,
+	 .summary = "the work of a lease has ended",
+	 .details = "Its GPUs are free when telemetry sees them empty.",
+	 .options = {{"lost", 0, NULL, "it ended on a dead node: the lease ends at once, its GPUs are fenced until the node speaks", NULL, 0}}},
+	{.name = "lease cancel", .words = "[TENANT/]ID", .word_min = 1, .word_max = 1, .run = cmd_lease_cancel,
+	 .summary = "a request that waits for a lease is no longer wanted"},
+	{.name = "lease renew", .words = "[TENANT/]ID", .word_min = 1, .word_max = 1, .run = cmd_lease_renew,
+	 .summary = "the work of an unconfirmed lease has not started yet: it may be confirmed for the whole time again",
+	 .details = "For schedulers and administrators."},
 	{.name = "exception request", .words = "TENANT/WORKSPACE", .word_min = 1, .word_max = 1, .run = cmd_exception_request,
 	 .summary = "ask for extra GPUs beyond a workspace's limit, or for an extra reservation, until a time",
 	 .details = "It needs a reason and an end, and ends by itself. An extra limit within the tenant's rule (auto_approve in the policy) is agreed to at "

@@ -196,6 +196,14 @@ int cmd_quota_record(struct cli *c);
 /* Parts of `tollgate get`; list: "decisions" or "leases". */
 int cli_get_decisions(struct cli *c, const char *list);
 int cli_get_reclaims(struct cli *c);
+/* Rows of decisions or leases as a table: these columns, and the amount that was asked for. */
+json_t *cli_requests_table(const json_t *rows, const char *const *columns, size_t n);
+int cmd_lease_list(struct cli *c);
+int cmd_lease_confirm(struct cli *c);
+int cmd_lease_heartbeat(struct cli *c);
+int cmd_lease_release(struct cli *c);
+int cmd_lease_cancel(struct cli *c);
+int cmd_lease_renew(struct cli *c);
 int cmd_token_create(struct cli *c);
 int cmd_token_list(struct cli *c);
 int cmd_token_revoke(struct cli *c);

@@ -128,6 +128,16 @@ class Full:
         what = {"workspace": "lab/notebooks", "gpu_model": "L40S", "gpus": gpus, "until": "8h", "reason": "a deadline"}
         return str(self.s.call("POST", "/v1/exceptions", json.dumps(what).encode(), "dev").json()["id"])
 
+    def lease(self):
+        what = {"request_id": f"job-{self.next('lease')}", "workspace": "lab/notebooks", "gpu_model": "L40S", "replicas": 1, "of": 4}
+        return self.s.call("POST", "/v1/adopt", json.dumps(what).encode()).json()["request_id"]
+
+    def waiting(self):
+        what = {"request_id": f"later-{self.next('waiting')}", "workspace": "lab/prod", "gpu_model": "H100-80GB", "gpus": 1}
+        reply = self.s.call("POST", "/v1/decisions", json.dumps(what).encode()).json()
+        assert reply["status"] == "waiting", reply
+        return "lab/" + reply["request_id"]
+
     def token(self, path="/v1/tokens", **what):
         return str(self.s.call("POST", path, json.dumps(what).encode()).json()["id"])
 
@@ -156,6 +166,12 @@ class Empty:
 
     def exception(self):
         return "1"
+
+    def lease(self):
+        return "none"
+
+    def waiting(self):
+        return "lab/none"
 
     def token(self, path=None, **what):
         return "999999"
@@ -200,6 +216,12 @@ ROWS = {
     "quota explain": [(lambda w: ["waits"], 0, 1), (lambda w: ["owner"], 0, 1)],
     "quota record": [(lambda w: [], 0, 0)],
     "quota simulate": [(lambda w: ["scenario.yaml"], 0, 0), (lambda w: ["scenario.yaml", "--explain"], {"json": 2}, {"json": 2}), (lambda w: ["broken.yaml"], 1, 1)],
+    "lease list": [(lambda w: [], 0, 0), (lambda w: ["--status", "ended", "--limit", "2"], 0, 0)],
+    "lease confirm": [(lambda w: [w.lease()], 0, 1), (lambda w: ["a?b"], 2, 2)],
+    "lease heartbeat": [(lambda w: [w.lease()], 0, 1)],
+    "lease release": [(lambda w: [w.lease()], 0, 1), (lambda w: [w.lease(), "--lost"], 0, 1)],
+    "lease cancel": [(lambda w: [w.waiting()], 0, 1), (lambda w: [w.lease()], 1, 1)],
+    "lease renew": [(lambda w: [w.lease()], 0, 1)],
     "exception request": [(lambda w: ["lab/notebooks", "--gpus", "1", "--gpu-model", "L40S", "--until", "1h", *WHY], 0, 1)],
     "exception list": [(lambda w: [], 0, 0)],
     "exception approve": [(lambda w: [w.exception(), *WHY], 0, 1)],

@@ -371,9 +371,8 @@ counted(const json_t *asked, const char *member, const char *one)
 	return json_sprintf("%" JSON_INTEGER_FORMAT " %s%s", n, one, n == 1 ? "" : "s");
 }
 
-/* Tables have the first columns and the requested amount. */
-static json_t *
-for_people(const json_t *rows, const char *const *columns, size_t n)
+json_t *
+cli_requests_table(const json_t *rows, const char *const *columns, size_t n)
 {
 	json_t *table = json_array();
 
@@ -413,7 +412,7 @@ cli_get_decisions(struct cli *c, const char *list)
 	code = cli_get_pages(c, buf_text(&path), list, 0, rows);
 	if (code != CLI_OK || cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE)
 		return code != CLI_OK ? code : cli_print(c, rows, rows, DECISION_COLUMNS);
-	table = for_people(rows, shown, ARRAY_LEN(shown));
+	table = cli_requests_table(rows, shown, ARRAY_LEN(shown));
 	return cli_print(c, table, table, DECISION_COLUMNS);
 }
 
@@ -435,6 +434,6 @@ cli_get_reclaims(struct cli *c)
 	rows = json_object_get(reply, "reclaims");
 	if (cli_output(c, OUTPUT_TABLE) != OUTPUT_TABLE)
 		return cli_print(c, rows, rows, RECLAIM_COLUMNS);
-	table = for_people(rows, shown, ARRAY_LEN(shown));
+	table = cli_requests_table(rows, shown, ARRAY_LEN(shown));
 	return cli_print(c, table, table, RECLAIM_COLUMNS);
 }
