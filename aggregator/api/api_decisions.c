@@ -40,7 +40,8 @@ api_agent(const struct http_request *rq, struct capacity_request *i, struct err 
 	if (!cluster && !epoch)
 		return true;
 	if (i->tenant[0] != '\0')
-		return err_set(err, ERR_INVALID, "Tollgate-Agent: it is for the agents of schedulers, not for a tenant's token");
+		return err_set(err, ERR_INVALID,
+		               "Tollgate-Agent: it is for the agents of schedulers, not for a tenant's token");
 	if (!cluster || !epoch)
 		return err_set(err, ERR_INVALID, "Tollgate-Agent and Tollgate-Epoch go together: %s is missing",
 		               cluster ? "Tollgate-Epoch" : "Tollgate-Agent");
@@ -125,7 +126,8 @@ ask(struct app *app, struct worker *worker, const struct http_request *rq, struc
 	i = capacity_request_new(REQUEST_SUBMIT, &who, rq, rp);
 	i->token_id = unproved;
 	i->admits = admits;
-	sound = api_agent(rq, i, &err) && api_wait(rq, &i->until_ns, &err) && json_parse("body", rq->body, rq->body_len, &i->doc, &err) &&
+	sound = api_agent(rq, i, &err) && api_wait(rq, &i->until_ns, &err) &&
+	        json_parse("body", rq->body, rq->body_len, &i->doc, &err) &&
 	        decision_body_read(i->doc, i->tenant[0] != '\0' ? i->tenant : NULL, time_wall_ns(), &i->body, &err);
 	/* a worker checks the token before an error is shown, and only a worker can look up the workspace of a workload */
 	if (!worker && (!sound || i->body.workspace[0] == '\0')) {
@@ -313,8 +315,8 @@ handle_adopt(void *app_, void *worker, const struct http_request *rq, struct htt
 	struct err err = {0};
 
 	i->adopts = true;
-	if (!api_agent(rq, i, &err) || !json_parse("body", rq->body, rq->body_len, &i->doc, &err) || !json_texts_clean(i->doc, &err) ||
-	    !decision_adoption_read(i->doc, time_wall_ns(), &i->body, &err) ||
+	if (!api_agent(rq, i, &err) || !json_parse("body", rq->body, rq->body_len, &i->doc, &err) ||
+	    !json_texts_clean(i->doc, &err) || !decision_adoption_read(i->doc, time_wall_ns(), &i->body, &err) ||
 	    (i->body.workspace[0] == '\0' && !place_by_workload(w, i, false, &err))) {
 		reply_problem(rp, rq, &err);
 		return;
@@ -509,7 +511,8 @@ handle_lease_event(void *app_, void *worker, const struct http_request *rq, stru
 	owned(capacity_request) struct capacity_request *i = capacity_request_new(REQUEST_EVENT, &w->who, rq, rp);
 	struct err err = {0};
 
-	if (!api_agent(rq, i, &err) || !read_lease_path(w, rq, i, &err) || (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err)) ||
+	if (!api_agent(rq, i, &err) || !read_lease_path(w, rq, i, &err) ||
+	    (strcmp(i->word, "confirm") == 0 && !read_confirm(rq, i, &err)) ||
 	    (strcmp(i->word, "release") == 0 && !read_release(w, rq, i, &err))) {
 		reply_problem(rp, rq, &err);
 		return;

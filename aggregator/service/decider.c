@@ -245,8 +245,8 @@ answer_view(struct decider *d, struct capacity_request *i, const struct decision
 		return true;
 	}
 	if (i->kind == REQUEST_EVENT && i->workload.list && v->released_ns != 0) {
-		err_set(&err, ERR_CONFLICT, "\"%s\" was released: it returns when none of the workloads that it had is seen",
-		        i->id);
+		err_set(&err, ERR_CONFLICT,
+		        "\"%s\" was released: it returns when none of the workloads that it had is seen", i->id);
 		refuse(d, i, &err);
 		return true;
 	}
@@ -257,7 +257,8 @@ answer_view(struct decider *d, struct capacity_request *i, const struct decision
 	}
 	if (capacity_request_reply(i, v,
 	                           i->fate == REQUEST_DECIDED && i->verdict
-	                                   ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)), i->verdict}
+	                                   ? &(struct decision_told){quota_book_namer(quota_log_mine(d->log)),
+	                                                             i->verdict}
 	                                   : NULL,
 	                           &err))
 		done(d, i);

@@ -55,7 +55,7 @@ struct capacity_request {
 	const char *word;
 	char *event;
 	struct decision_workload workload; /* points into doc and body; with a list there is no event */
-	const char *cluster; /* adoption: points into doc */
+	const char *cluster;               /* adoption: points into doc */
 	int64_t after;                     /* a watch, reclaims: the last event that the client has seen */
 	struct capacity_request *next;
 	bool is_shown;             /* the thread of dry runs replies with the present state of a waiting decision */

@@ -211,8 +211,8 @@ judge_epochs(struct turn_result *r, struct capacity_request *items)
 			continue;
 		i->fate = REQUEST_REFUSED;
 		err_set(&i->err, ERR_CONFLICT,
-		        "Tollgate-Epoch: %" PRId64 " of the agent of cluster \"%s\" is over: epoch %" PRId64 " leads", i->epoch,
-		        i->agent, quota_turn_epoch(r->turn, i->agent));
+		        "Tollgate-Epoch: %" PRId64 " of the agent of cluster \"%s\" is over: epoch %" PRId64 " leads",
+		        i->epoch, i->agent, quota_turn_epoch(r->turn, i->agent));
 	}
 }
 

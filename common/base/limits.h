@@ -14,7 +14,7 @@
 #define LIMIT_GPU_UUID 128  /* of a GPU or a MIG instance */
 #define LIMIT_MODEL 96
 #define LIMIT_PROFILE 96
-#define LIMIT_LABEL 63 /* tenants, workspaces, clusters, priority classes */
+#define LIMIT_LABEL 63     /* tenants, workspaces, clusters, priority classes */
 #define LIMIT_WORKLOAD 128 /* one of a lease's workloads */
 
 /* How many. */

@@ -49,7 +49,8 @@ add_id(const struct cli *c, struct buf *path, struct err *err)
 {
 	buf_str(path, c->words[0]);
 	return c->words[0][strcspn(c->words[0], "?#% ")] == '\0' ||
-	       err_set(err, ERR_INVALID, "\"%.64s\" is not the id of a lease; tollgate lease list shows them", c->words[0]);
+	       err_set(err, ERR_INVALID, "\"%.64s\" is not the id of a lease; tollgate lease list shows them",
+	               c->words[0]);
 }
 
 static int

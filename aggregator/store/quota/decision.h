@@ -66,7 +66,8 @@ struct turn_asked {
 	size_t key_count;
 	const int64_t *tokens; /* which of them still hold; each once */
 	size_t token_count;
-	const char *const *clusters; /* of agents: the epochs of their leaders; each once. Such a turn is never optimistic */
+	const char *const
+		*clusters; /* of agents: the epochs of their leaders; each once. Such a turn is never optimistic */
 	size_t cluster_count;
 };
 
@@ -139,8 +140,8 @@ struct decision_view {
 	const char *body, *asked_by;
 	int64_t submitted_ns, changed_ns, changed_seq;
 	int64_t adopted_ns, admitted_ns, confirmed_ns, seen_ns, released_ns, ended_ns; /* 0: not */
-	const char *ended_why;                                             /* "" */
-	const char *reclaim;                                               /* state of the order that is open; "" */
+	const char *ended_why;                                                         /* "" */
+	const char *reclaim; /* state of the order that is open; "" */
 	struct decision_workload workload;
 	const char *verdict; /* JSON; NULL: not read */
 };

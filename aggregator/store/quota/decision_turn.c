@@ -285,8 +285,8 @@ store_quota_turn_optimistic(struct db *db, struct quota_log *l, const struct tur
 	int64_t now_ns = time_boot_ns();
 	struct quota_turn *t;
 
-	if (!l->book || asked->cluster_count > 0 || !optimistic_commit_allowed(&l->optimistic, now_ns) || !quota_log_same_place(db, l, NULL) ||
-	    !l->book)
+	if (!l->book || asked->cluster_count > 0 || !optimistic_commit_allowed(&l->optimistic, now_ns) ||
+	    !quota_log_same_place(db, l, NULL) || !l->book)
 		return NULL;
 	for (size_t i = 0; i < asked->key_count; i++)
 		if (optimistic_knows(&l->optimistic, asked->keys[i]) ||

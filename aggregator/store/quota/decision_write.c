@@ -57,9 +57,10 @@ static const struct db_stmt workload_stmt = {
 	"WHERE d.key = n.key AND d.status IN ('admitted', 'confirmed', 'suspect') AND (n.workloads IS NULL OR d.released_ns IS NULL)"};
 
 static const struct db_stmt leader_stmt = {
-	"agent_leader_set", "INSERT INTO agent_leader (cluster, epoch, led_by, since_ns) SELECT n.cluster, n.epoch, n.led_by, $2::bigint "
-			    "FROM json_to_recordset($1::json) AS n(cluster text, epoch bigint, led_by text) "
-			    "ON CONFLICT (cluster) DO UPDATE SET epoch = excluded.epoch, led_by = excluded.led_by, since_ns = excluded.since_ns"};
+	"agent_leader_set",
+	"INSERT INTO agent_leader (cluster, epoch, led_by, since_ns) SELECT n.cluster, n.epoch, n.led_by, $2::bigint "
+	"FROM json_to_recordset($1::json) AS n(cluster text, epoch bigint, led_by text) "
+	"ON CONFLICT (cluster) DO UPDATE SET epoch = excluded.epoch, led_by = excluded.led_by, since_ns = excluded.since_ns"};
 
 static const struct db_stmt reclaim_change_stmt = {
 	"reclaim_change",

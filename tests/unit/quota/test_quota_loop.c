@@ -278,7 +278,8 @@ a_lease_is_confirmed_where_its_workload_is_seen_by_its_identity(void **state)
 static void
 a_lease_of_several_workloads_is_seen_by_any_of_them_and_is_empty_when_none_is_seen(void **state)
 {
-	static const struct quota_identity pods[] = {{.pod_uid = "u1", .slurm_job = ""}, {.pod_uid = "u2", .slurm_job = ""}};
+	static const struct quota_identity pods[] = {{.pod_uid = "u1", .slurm_job = ""},
+	                                             {.pod_uid = "u2", .slurm_job = ""}};
 	struct world *k = *state;
 
 	tell(k, ASK("gang", "acme/a", "2"));

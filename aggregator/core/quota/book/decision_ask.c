@@ -646,8 +646,8 @@ copy_parts(const json_t *doc, struct buf *out, struct err *err)
 			return false;
 	}
 	buf_char(out, ']');
-	return sum <= count || err_set(err, ERR_INVALID, "parts: they have %" PRId64 " devices, and %s is %" PRId64, sum,
-	                               field, count);
+	return sum <= count ||
+	       err_set(err, ERR_INVALID, "parts: they have %" PRId64 " devices, and %s is %" PRId64, sum, field, count);
 }
 
 static void
@@ -667,12 +667,30 @@ write_digest(struct decision_body *b, bool adopts)
 static bool
 read_body(const json_t *doc, const char *tenant, int64_t now_ns, bool adopts, struct decision_body *b, struct err *err)
 {
-	static const char *const fields[] = {"request_id",  "workspace",         "cluster",        "gpu_model",
-	                                     "gpus",        "profile",           "count",          "replicas",
-	                                     "of",          "per_node",          "priority_class", "priority",
-	                                     "preemptible", "expected_duration", "expires",        "queued_since",
-	                                     "cpu",         "memory",            "storage",        "workload",
-	                                     "workloads",   NULL,                NULL,             NULL};
+	static const char *const fields[] = {"request_id",
+	                                     "workspace",
+	                                     "cluster",
+	                                     "gpu_model",
+	                                     "gpus",
+	                                     "profile",
+	                                     "count",
+	                                     "replicas",
+	                                     "of",
+	                                     "per_node",
+	                                     "priority_class",
+	                                     "priority",
+	                                     "preemptible",
+	                                     "expected_duration",
+	                                     "expires",
+	                                     "queued_since",
+	                                     "cpu",
+	                                     "memory",
+	                                     "storage",
+	                                     "workload",
+	                                     "workloads",
+	                                     NULL,
+	                                     NULL,
+	                                     NULL};
 	const char *known[ARRAY_LEN(fields)];
 	const char *id = NULL;
 
