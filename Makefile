@@ -71,6 +71,7 @@ STORE     := $(call objects,$(call sources,aggregator/store)) $(B)/obj/gen/migra
 SERVICE   := $(call objects,$(wildcard aggregator/*.c) $(call sources,aggregator/service) $(call sources,aggregator/api)) \
              $(B)/obj/gen/openapi.o
 CLI       := $(call objects,$(filter-out %/main.c,$(call sources,aggregator/cli)))
+AGENT     := $(call objects,$(filter-out %/main.c,$(call sources,hooks/agent)))
 SIM       := $(call objects,$(wildcard tests/support/nvmlsim/*.c))
 DCGM_SIM  := $(call objects,$(wildcard tests/support/dcgmsim/*.c))
 # Sources that tests share; the simulators are libraries of their own.
@@ -79,7 +80,7 @@ SUPPORT   := $(call objects,$(filter-out %_tool.c,$(SUPPORT_C)))
 MIGRATIONS := $(sort $(wildcard sql/*.sql))
 RIGHTS    := sql/access/owner.sql sql/access/grants.sql sql/access/catalogue.sql sql/access/expected.txt
 
-PROGRAMS  := $(B)/tollgate-exporter $(B)/tollgate-aggregator $(B)/tollgate
+PROGRAMS  := $(B)/tollgate-exporter $(B)/tollgate-aggregator $(B)/tollgate-agent $(B)/tollgate
 SIMULATOR := $(B)/sim/libnvidia-ml.so.1
 DCGM_SIMULATOR := $(B)/sim/libdcgm.so.4
 CLOCKSTEP := $(B)/sim/libclockstep.so
@@ -110,7 +111,7 @@ remember = @mkdir -p $(@D); printf '%s\n' $(remembered) | cmp -s - $@ || printf 
 $(B)/flags: FORCE
 	$(call remember,$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(UNIT.$(BUILD)))
 $(B)/sources: FORCE
-	$(call remember,$(COMMON) $(EXPORTER) $(CORE) $(STORE) $(SERVICE) $(CLI) $(SIM) $(DCGM_SIM) $(SUPPORT) $(MIGRATIONS) $(RIGHTS))
+	$(call remember,$(COMMON) $(EXPORTER) $(CORE) $(STORE) $(SERVICE) $(CLI) $(AGENT) $(SIM) $(DCGM_SIM) $(SUPPORT) $(MIGRATIONS) $(RIGHTS))
 
 # V=1 shows the commands in full.
 say = $(if $(V),,@echo '$(1)  $(patsubst $(B)/%,%,$@)';)
@@ -158,6 +159,7 @@ $(B)/libexporter.a: $(EXPORTER)
 $(B)/libcore.a: $(CORE)
 $(B)/libstore.a: $(STORE)
 $(B)/libcli.a: $(CLI)
+$(B)/libagent.a: $(AGENT)
 $(B)/libtestsupport.a: $(SUPPORT)
 $(B)/libnvmlsim.a: $(SIM)
 $(B)/%.a: $(B)/sources
@@ -168,11 +170,13 @@ $(B)/tollgate-exporter: $(B)/obj/exporter/main.o $(B)/libexporter.a $(B)/libcomm
 	$(link)
 $(B)/tollgate-aggregator: $(SERVICE) $(B)/libstore.a $(B)/libcore.a $(B)/libcommon.a
 	$(link) -lpq
+$(B)/tollgate-agent: $(B)/obj/hooks/agent/main.o $(B)/libagent.a $(B)/libcommon.a
+	$(link)
 $(B)/tollgate: $(B)/obj/aggregator/cli/main.o $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 	$(link)
 
 # Manual pages and completions, printed by the programs from their own tables.
-PAGES := $(B)/man/tollgate.1 $(B)/man/tollgate-exporter.8 $(B)/man/tollgate-aggregator.8 \
+PAGES := $(B)/man/tollgate.1 $(B)/man/tollgate-exporter.8 $(B)/man/tollgate-aggregator.8 $(B)/man/tollgate-agent.8 \
          $(B)/completion/tollgate.bash $(B)/completion/_tollgate
 pages: $(PAGES)
 page = @mkdir -p $(@D); $(1) >$@
@@ -203,7 +207,7 @@ $(DCGM_SIMULATOR): $(DCGM_SIM) $(filter-out %/truth.o %/fakeproc.o $(B)/obj/test
 $(CLOCKSTEP): tests/support/clockstep/clockstep.c $(B)/flags
 	$(call say,LINK)mkdir -p $(@D); $(CC) -std=gnu17 -D_GNU_SOURCE -O2 -fPIC $(WARNINGS) $(HARDEN) -shared -o $@ $<
 
-TESTED := $(B)/libtestsupport.a $(B)/libnvmlsim.a $(B)/libexporter.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
+TESTED := $(B)/libtestsupport.a $(B)/libnvmlsim.a $(B)/libexporter.a $(B)/libagent.a $(B)/libcli.a $(B)/libcore.a $(B)/libcommon.a
 $(B)/tests/test_db_watch: $(B)/obj/aggregator/store/db/db_watch.o
 $(B)/tests/test_tenant_queues: $(B)/obj/aggregator/service/tenant_queues.o
 $(foreach f,$(UNIT_C) $(TOOL_C),$(eval $(B)/tests/$(notdir $(f:.c=)): $(B)/obj/$(f:.c=.o)))
@@ -229,7 +233,7 @@ endif
 
 DEPS := sh tests/support/deps.sh
 
-#: make              the three programs and the NVML simulator, in build/release/; BUILD=san|tsan|cov for another variant
+#: make              the four programs and the NVML simulator, in build/release/; BUILD=san|tsan|cov for another variant
 #: make deps         install the packages that are missing (Debian 12, as root or with sudo)
 deps:
 	@$(DEPS) all
@@ -297,6 +301,7 @@ format:
 samples: programs
 	$(B)/tollgate-exporter --print-config >deploy/exporter.yaml
 	$(B)/tollgate-aggregator --print-config >deploy/aggregator.yaml
+	$(B)/tollgate-agent --print-config >deploy/agent.yaml
 
 #: make schema       write sql/access/expected.txt anew, the schema that the migrations make, by a server of its own
 schema: programs
@@ -306,7 +311,7 @@ schema: programs
 #: make install      DESTDIR=dir PREFIX=/usr/local: programs, units, sample configurations and policies, dashboards, man pages, completion
 TO := $(DESTDIR)$(PREFIX)
 install: installable
-	install -m 755 -D -t $(TO)/bin $(B)/tollgate $(B)/tollgate-exporter $(B)/tollgate-aggregator
+	install -m 755 -D -t $(TO)/bin $(B)/tollgate $(B)/tollgate-exporter $(B)/tollgate-aggregator $(B)/tollgate-agent
 	install -m 644 -D -t $(TO)/share/tollgate $(wildcard deploy/*.yaml)
 	install -m 644 -D -t $(TO)/share/tollgate/examples deploy/demo/policy.yaml $(wildcard deploy/examples/*.yaml)
 	install -m 644 -D -t $(TO)/share/tollgate/grafana $(wildcard dashboards/grafana/*.json)
@@ -315,12 +320,13 @@ install: installable
 	sed -i 's|/usr/local/|$(PREFIX)/|' $(patsubst deploy/systemd/%,$(TO)/lib/systemd/system/%,$(wildcard deploy/systemd/*.service))
 	install -m 644 -D -t $(TO)/share/tollgate/systemd $(wildcard deploy/systemd/*.conf)
 	install -m 755 -D -t $(TO)/share/tollgate/slurm $(wildcard hooks/slurm/*.sh)
+	install -m 644 -D -t $(TO)/share/tollgate/slurm $(wildcard hooks/slurm/*.lua)
 	install -m 644 -D -t $(TO)/share/man/man1 $(filter %.1,$(PAGES))
 	install -m 644 -D -t $(TO)/share/man/man8 $(filter %.8,$(PAGES))
 	install -m 644 -D $(B)/completion/tollgate.bash $(TO)/share/bash-completion/completions/tollgate
 	install -m 644 -D -t $(TO)/share/zsh/site-functions $(B)/completion/_tollgate
 
-#: make deb          Debian packages of exporter, aggregator and command line, in build/deb/
+#: make deb          Debian packages of exporter, aggregator, agent and command line, in build/deb/
 # dpkg-buildpackage wants debian/ at the top of a tree, so it gets a copy of ours, which finds the objects that are there already.
 DEB_TREE := $(O)/deb/tollgate-$(VERSION)
 deb: installable

@@ -50,7 +50,7 @@ class Units(unittest.TestCase):
         # verify wants to find the program
         self.dir = self.enterContext(tempfile.TemporaryDirectory(prefix="tollgate-units-"))
         self.units = {}
-        for name in (*PROGRAMS, "migrate"):
+        for name in (*PROGRAMS, "migrate", "agent"):
             path = os.path.join(self.dir, f"tollgate-{name}.service")
             with open(path, "w", encoding="utf-8") as f:
                 f.write(text_of(DEPLOY, f"systemd/tollgate-{name}.service").replace("/usr/local/bin/", BUILD + "/"))
@@ -67,7 +67,7 @@ class Units(unittest.TestCase):
                 self.assertEqual((done.returncode, mine), (0, []), done.stderr)
 
     def test_they_are_exposed_to_little(self):
-        for name, most in (("exporter", 20), ("aggregator", 15), ("migrate", 15)):
+        for name, most in (("exporter", 20), ("aggregator", 15), ("migrate", 15), ("agent", 15)):
             with self.subTest(unit=name):
                 done = run("systemd-analyze", "security", "--offline=true", f"--threshold={most}", self.units[name])
                 self.assertEqual(done.returncode, 0, done.stdout[-400:] + done.stderr)
@@ -99,6 +99,12 @@ class Units(unittest.TestCase):
             self.assertIn("tollgate-migrate.service", dict(self.settings("aggregator"))[order])
         state = "/var/lib/" + dict(self.settings("exporter"))["StateDirectory"]
         self.assertTrue(presets("exporter")["spool_dir"].startswith(state + "/"))
+
+    def test_the_agent_is_slurms_user_and_its_socket_is_where_the_options_say(self):
+        got = dict(self.settings("agent"))
+        self.assertEqual((got["User"], got["CapabilityBoundingSet"], got["NoNewPrivileges"]), ("slurm", "", "yes"))
+        self.assertIn("--config /etc/tollgate/agent.yaml", got["ExecStart"])
+        self.assertEqual(os.path.dirname(presets("agent")["socket"]), "/run/" + got["RuntimeDirectory"])
 
     def test_the_drop_in_for_root_only_gives_what_it_explains(self):
         text = text_of(DEPLOY, "systemd/exporter-root.conf")

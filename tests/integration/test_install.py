@@ -10,12 +10,14 @@ from tests.support.daemons.stack import BUILD
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PREFIX = "/opt/tollgate"
-PROGRAMS = {"bin/tollgate", "bin/tollgate-exporter", "bin/tollgate-aggregator"}
-PAGES = {"share/man/man1/tollgate.1", "share/man/man8/tollgate-exporter.8", "share/man/man8/tollgate-aggregator.8"}
-UNITS = {"lib/systemd/system/tollgate-exporter.service", "lib/systemd/system/tollgate-aggregator.service", "lib/systemd/system/tollgate-migrate.service"}
+PROGRAMS = {"bin/tollgate", "bin/tollgate-exporter", "bin/tollgate-aggregator", "bin/tollgate-agent"}
+PAGES = {"share/man/man1/tollgate.1", "share/man/man8/tollgate-exporter.8", "share/man/man8/tollgate-aggregator.8", "share/man/man8/tollgate-agent.8"}
+UNITS = {"lib/systemd/system/tollgate-exporter.service", "lib/systemd/system/tollgate-aggregator.service", "lib/systemd/system/tollgate-migrate.service",
+         "lib/systemd/system/tollgate-agent.service"}  # fmt: skip
 COMPLETIONS = {"share/bash-completion/completions/tollgate", "share/zsh/site-functions/_tollgate"}
 SLURM = {"share/tollgate/slurm/tollgate-prolog.sh", "share/tollgate/slurm/tollgate-epilog.sh"}
-SAMPLES = {"share/tollgate/systemd/exporter-root.conf", "share/tollgate/aggregator.yaml", "share/tollgate/exporter.yaml"}
+SAMPLES = {"share/tollgate/systemd/exporter-root.conf", "share/tollgate/aggregator.yaml", "share/tollgate/exporter.yaml", "share/tollgate/agent.yaml",
+           "share/tollgate/slurm/job_submit.lua"}  # fmt: skip
 POLICIES = {f"share/tollgate/examples/{name}.yaml" for name in ("policy", "two-nodes", "slurm", "showback")}
 
 

@@ -12,8 +12,12 @@ import unittest
 
 from tests.support.daemons.stack import BUILD, ROOT
 
-NAMES = ("tollgate-aggregator", "tollgate-cli", "tollgate-exporter")
+NAMES = ("tollgate-agent", "tollgate-aggregator", "tollgate-cli", "tollgate-exporter")
 CONTENTS = {
+    "tollgate-agent": {
+        "etc/tollgate/agent.yaml", "lib/systemd/system/tollgate-agent.service", "usr/bin/tollgate-agent", "usr/share/man/man8/tollgate-agent.8.gz",
+        "usr/share/tollgate/slurm/job_submit.lua",
+    },
     "tollgate-exporter": {
         "etc/tollgate/exporter.yaml", "lib/systemd/system/tollgate-exporter.service", "usr/bin/tollgate-exporter",
         "usr/lib/sysusers.d/tollgate-exporter.conf", "usr/share/man/man8/tollgate-exporter.8.gz",
@@ -75,7 +79,7 @@ class Packages(unittest.TestCase):
         tree = self.trees[name]
         return {os.path.relpath(os.path.join(d, f), tree) for d, _, files in os.walk(tree) for f in files}
 
-    def test_there_are_three_of_the_version_that_the_programs_say(self):
+    def test_there_are_four_of_the_version_that_the_programs_say(self):
         self.assertEqual(sorted(self.files), list(NAMES))
         version = run(os.path.join(BUILD, "tollgate"), "--version", check=True).stdout.split()[1]
         for name in NAMES:
@@ -129,12 +133,15 @@ class Packages(unittest.TestCase):
             self.assertEqual(text_of(tree, path), run(f"{tree}/usr/bin/tollgate", "completion", shell, check=True).stdout)
 
     def test_the_units_start_the_packed_programs_with_the_packed_configuration(self):
-        for name in ("tollgate-exporter", "tollgate-aggregator"):
+        for name in ("tollgate-exporter", "tollgate-aggregator", "tollgate-agent"):
             tree, short = self.trees[name], name.split("-")[1]
             self.assertIn(f"ExecStart=/usr/bin/{name} --config /etc/tollgate/{short}.yaml\n", text_of(tree, f"lib/systemd/system/{name}.service"))
             self.assertEqual(text_of(tree, f"etc/tollgate/{short}.yaml"), text_of(ROOT, f"deploy/{short}.yaml"))
             user = re.search(r"^User=(.*)$", text_of(tree, f"lib/systemd/system/{name}.service"), re.M).group(1)
-            self.assertRegex(text_of(tree, f"usr/lib/sysusers.d/{name}.conf"), rf"^u {user} - ")
+            if name == "tollgate-agent":
+                self.assertEqual(user, "slurm", "Slurm's own package makes this user")
+            else:
+                self.assertRegex(text_of(tree, f"usr/lib/sysusers.d/{name}.conf"), rf"^u {user} - ")
 
 
 @unittest.skipUnless(shutil.which("systemd-sysusers"), "systemd-sysusers is not installed, which the packages' scripts call")
@@ -197,18 +204,18 @@ class Machine(unittest.TestCase):
         self.assertEqual(glob.glob(self.at("etc/systemd/system/**/*.service"), recursive=True), [], "no service is enabled")
         # deb-systemd-invoke starts what is enabled; systemctl itself is asked to start nothing
         self.assertEqual([c for c in self.called() if c.startswith("systemctl") and not c.endswith("daemon-reload")], [])
-        for name, conffile in (("tollgate-exporter", "exporter.yaml"), ("tollgate-aggregator", "aggregator.yaml")):
+        for name, conffile in (("tollgate-exporter", "exporter.yaml"), ("tollgate-aggregator", "aggregator.yaml"), ("tollgate-agent", "agent.yaml")):
             shown = run("dpkg-query", f"--admindir={self.at('var/lib/dpkg')}", "-W", "-f", "${Conffiles}", name, check=True).stdout
             self.assertEqual(re.findall(r"(\S+) [0-9a-f]{32}", shown), [f"/etc/tollgate/{conffile}"])
 
     def test_what_was_installed_runs(self):
         self.install(*NAMES)
-        for program in ("tollgate", "tollgate-exporter", "tollgate-aggregator"):
+        for program in ("tollgate", "tollgate-exporter", "tollgate-aggregator", "tollgate-agent"):
             with self.subTest(program=program):
                 done = run(self.at("usr/bin", program), "--version")
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertRegex(done.stdout, rf"^{program} \S+\n$")
-        for short in ("exporter", "aggregator"):
+        for short in ("exporter", "aggregator", "agent"):
             done = run(self.at("usr/bin/tollgate-" + short), "--config", self.at(f"etc/tollgate/{short}.yaml"), "-n")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
 

@@ -6,7 +6,7 @@ import unittest
 
 from tests.support.daemons.stack import ROOT, program
 
-PROGRAMS = {"aggregator": "tollgate-aggregator", "exporter": "tollgate-exporter"}
+PROGRAMS = {"aggregator": "tollgate-aggregator", "exporter": "tollgate-exporter", "agent": "tollgate-agent"}
 
 
 class Samples(unittest.TestCase):

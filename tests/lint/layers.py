@@ -48,6 +48,7 @@ ROOMS = {
     "aggregator/service": BASE | CORE | set(STORE),
     "aggregator/api": BASE | CORE | set(STORE) | {"aggregator/service"},
     "aggregator": None,  # main and options see the whole aggregator
+    "hooks/agent": BASE,
     "aggregator/cli": BASE | CORE,
     "aggregator/cli/commands": BASE | CORE | {"aggregator/cli"},
     "aggregator/cli/doctor": BASE | CORE | {"aggregator/cli"},
