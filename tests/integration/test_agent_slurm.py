@@ -157,7 +157,7 @@ class HoldMode(unittest.TestCase):
         self.agent.start()
         self.wait_state(owner, "RUNNING", "COMPLETED")
         self.agent.kill9()
-        self.wait_state(owner, "COMPLETED")
+        self.slurm.wait(owner, "COMPLETED")
         self.agent.start()
         self.wait_state(first, "RUNNING")
         wait_for("one lease", lambda: self.requests() == {str(first): ("confirmed", "science/chemistry")}, self.agent)
