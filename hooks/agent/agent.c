@@ -26,6 +26,7 @@ struct agent {
 	int64_t partitions_at_ns; /* 0: not read yet */
 	bool book_empty;          /* the last list had no request of this cluster */
 	int64_t marks_left;       /* of this turn */
+	int64_t down_since_ns;    /* the aggregator; 0: it answers */
 	pthread_mutex_t lock;
 	struct agent_figures figures;
 };
@@ -179,7 +180,7 @@ ask_for(struct agent *a, const struct job *j, struct err *err)
 	case SHAPE_NOBODY: handle_nobody(a, j, known); return true;
 	case SHAPE_UNKNOWN: break;
 	}
-	if (!done(a, ACTION_ASK, j->key, quota_ask(a->client, j, dry_run, &answer, err), err))
+	if (!done(a, ACTION_ASK, j->key, quota_client_ask(a->client, j, dry_run, &answer, err), err))
 		return false;
 	switch (answer.kind) {
 	case ANSWER_REJECTED:
@@ -204,6 +205,21 @@ ask_for(struct agent *a, const struct job *j, struct err *err)
 	return true;
 }
 
+/* For people, where the aggregator has nothing to say. */
+static const char *
+own_words(const struct job *j, const struct mark *m)
+{
+	if (m->user_hold)
+		return "its user holds it";
+	if (strcmp(m->category, "unfit") == 0)
+		return j->fault;
+	if (strcmp(m->category, "operator") == 0)
+		return "somebody released it by hand; it has no lease";
+	if (m->word == MARK_RUN)
+		return "its GPUs are given";
+	return "it is asked for again";
+}
+
 static bool
 explain(struct agent *a, const struct job *j, const struct mark *m, const struct request *r, struct err *err)
 {
@@ -211,14 +227,10 @@ explain(struct agent *a, const struct job *j, const struct mark *m, const struct
 
 	if (a->marks_left <= 0)
 		return true;
-	if (m->word == MARK_WAIT && r && r->state == REQUEST_WAITING && !quota_explain(a->client, r, &answer, err))
+	if (m->word == MARK_WAIT && r && r->state == REQUEST_WAITING &&
+	    !quota_client_explain(a->client, r, &answer, err))
 		return false;
-	if (answer.text[0] == '\0')
-		snprintf(answer.text, sizeof(answer.text), "%s",
-		         m->user_hold          ? "its user holds it"
-		         : m->word == MARK_RUN ? "its GPUs are given"
-		                               : "it waits");
-	write_mark(a, j, m, answer.text);
+	write_mark(a, j, m, answer.text[0] != '\0' ? answer.text : own_words(j, m));
 	return true;
 }
 
@@ -250,10 +262,10 @@ act(struct agent *a, const struct turn *t, const struct action *x, struct err *e
 	switch (x->kind) {
 	case ACTION_ASK: return ask_for(a, j, err);
 	case ACTION_START: start_job(a, j, "admitted", "its GPUs are given"); return true;
-	case ACTION_CONFIRM: return done(a, x->kind, j->key, quota_confirm(a->client, r, j, err), err);
-	case ACTION_RELEASE: return done(a, x->kind, r->of.key, quota_release(a->client, r, err), err);
-	case ACTION_CANCEL: return done(a, x->kind, r->of.key, quota_cancel(a->client, r, err), err);
-	case ACTION_ACK: return done(a, x->kind, r->of.key, quota_ack(a->client, r, err), err);
+	case ACTION_CONFIRM: return done(a, x->kind, j->key, quota_client_confirm(a->client, r, j, err), err);
+	case ACTION_RELEASE: return done(a, x->kind, r->of.key, quota_client_release(a->client, r, err), err);
+	case ACTION_CANCEL: return done(a, x->kind, r->of.key, quota_client_cancel(a->client, r, err), err);
+	case ACTION_ACK: return done(a, x->kind, r->of.key, quota_client_ack(a->client, r, err), err);
 	case ACTION_MARK: return explain(a, j, &x->mark, r, err);
 	case ACTION_HOLD:
 		if (done(a, x->kind, j->key, slurm_hold(&a->slurm, j, &slurm), &slurm))
@@ -323,16 +335,33 @@ read_slurm(struct agent *a, struct turn *t, struct err *err)
 	return slurm_queue(&a->slurm, &a->partitions, &t->jobs, err);
 }
 
-/* Nothing is known of leases: whatever runs goes on, and what waits is told why. */
-static void
-tell_outage(struct agent *a, const struct job_list *jobs)
+static bool
+waits_for_quota(const struct job *j)
 {
-	for (size_t i = 0; i < jobs->count; i++) {
+	return j->state == JOB_PENDING && j->held && !j->mark.user_hold && j->fault[0] == '\0' &&
+	       (j->mark.word == MARK_WAIT || j->mark.word == MARK_BACK || j->mark.word == MARK_DRAIN);
+}
+
+/* Nothing is known of leases: whatever runs goes on, and what waits is told why, or started by the option. What the policy never admits waits on. */
+static void
+bear_outage(struct agent *a, const struct job_list *jobs)
+{
+	const struct agent_options *o = a->options;
+	int64_t now_ns = time_monotonic_ns();
+	bool start;
+
+	if (a->down_since_ns == 0)
+		a->down_since_ns = now_ns;
+	start = o->outage == OUTAGE_RUN && now_ns - a->down_since_ns >= o->outage_after_ns;
+	for (size_t i = 0; i < jobs->count && !ticker_is_stopping(a->turns); i++) {
 		const struct job *j = &jobs->at[i];
 
-		if (j->state == JOB_PENDING && j->held && !j->mark.user_hold &&
-		    (j->mark.word == MARK_WAIT || j->mark.word == MARK_BACK))
-			write_wait(a, j, strcmp(j->mark.category, "never") == 0 ? "never" : "outage", j->mark.attempt,
+		if (!waits_for_quota(j) || strcmp(j->mark.category, "never") == 0)
+			continue;
+		if (start && !j->waits)
+			start_job(a, j, "outage", "the quota service does not answer; it runs without a lease");
+		else if (j->mark.word != MARK_DRAIN)
+			write_wait(a, j, "outage", j->mark.attempt,
 			           "the quota service does not answer; the job waits until it does");
 	}
 }
@@ -373,7 +402,7 @@ do_all(struct agent *a, struct turn *t, struct err *err)
 
 	if (t->jobs.marked == 0 && a->book_empty)
 		return true;
-	if (!quota_list(a->client, &t->requests, err))
+	if (!quota_client_list(a->client, &t->requests, err))
 		return false;
 	a->book_empty = t->requests.count == 0;
 	job_actions_find(&t->jobs, &t->requests, &r, &t->actions);
@@ -398,8 +427,10 @@ take_turn(struct agent *a)
 		note_user_holds(a, &t.jobs);
 		ok = do_all(a, &t, &err);
 		tell_aggregator(a, ok ? NULL : &err);
-		if (!ok)
-			tell_outage(a, &t.jobs);
+		if (ok)
+			a->down_since_ns = 0;
+		else
+			bear_outage(a, &t.jobs);
 		note_figures(a, &t);
 	}
 	pthread_mutex_lock(&a->lock);

@@ -224,11 +224,16 @@ judge_held(struct work *w, size_t job, const struct found *f)
 			end_request(w, f->own);
 		return;
 	}
-	if (r && r->state != REQUEST_WAITING && !r->released) /* 5 */
+	if (r && r->state != REQUEST_WAITING && r->order != 0) { /* 10 */
+		add_mark(w, ACTION_MARK, job, NO_REQUEST, MARK_BACK, "again");
+		w->out->at[w->out->count - 1].mark.attempt++;
+	} else if (r && r->state != REQUEST_WAITING && !r->released) /* 5 */
 		add_mark(w, ACTION_START, job, f->own, MARK_RUN, "admitted");
 	else if (r && r->state == REQUEST_WAITING && strcmp(r->category, j->mark.category) != 0) /* 6 */
 		add_mark(w, ACTION_MARK, job, f->own, MARK_WAIT, r->category);
-	else if (!r && !f->old_lease && !j->waits && j->fault[0] == '\0') /* 7 */
+	else if (!r && j->fault[0] != '\0' && strcmp(j->mark.category, "unfit") != 0) /* 7 */
+		add_mark(w, ACTION_MARK, job, NO_REQUEST, MARK_WAIT, "unfit");
+	else if (!r && !f->old_lease && !j->waits && j->fault[0] == '\0')
 		w->asks[w->ask_count++] = job;
 	if (r && r->state == REQUEST_WAITING)
 		++*group_of(w, j);
@@ -237,10 +242,11 @@ judge_held(struct work *w, size_t job, const struct found *f)
 static bool
 runs_without_lease(const struct mark *m)
 {
-	return strcmp(m->category, "unattributed") == 0 || strcmp(m->category, "operator") == 0;
+	return strcmp(m->category, "unattributed") == 0 || strcmp(m->category, "operator") == 0 ||
+	       strcmp(m->category, "outage") == 0;
 }
 
-/* Rules 8 and 9. */
+/* Rules 8 to 10. */
 static void
 judge_free(struct work *w, size_t job, const struct found *f)
 {
@@ -249,7 +255,7 @@ judge_free(struct work *w, size_t job, const struct found *f)
 	bool leased = r && r->state != REQUEST_WAITING && !r->released;
 
 	if (j->mark.word == MARK_RUN) {
-		if (!leased && !runs_without_lease(&j->mark)) {
+		if ((!leased && !runs_without_lease(&j->mark)) || (leased && r->order != 0)) {
 			add_mark(w, ACTION_HOLD, job, NO_REQUEST, MARK_BACK, "again");
 			w->out->at[w->out->count - 1].mark.attempt++;
 		}

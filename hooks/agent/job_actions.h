@@ -17,10 +17,12 @@
  *  6. waits, held by us, and its own request waits: its mark says why, when the category has changed.
  *  7. waits, held by us, could start, and has no request: it is asked for, at most `window` of an account, user and shape, the nicest first, then the
  *     oldest.
+ *     A request that cannot be leased (gpu_ask.h) has its reason in the mark.
  *  8. waits, not held, mark run: without a lease of its own (it expired, or Slurm requeued the job) it is held again, mark back, with the next attempt.
- *     A job that Tollgate let through without a lease (category unattributed or operator) is left alone.
+ *     A job that Tollgate let through without a lease (category unattributed, outage or operator) is left alone.
  *  9. waits, not held, another mark: with an admitted request the mark is completed (the agent was killed between two steps of rule 5); without one
  *     an operator released it, and the mark says so.
+ * 10. waits, admitted, and its lease was ordered back before it started: it is held, and begins a new attempt, by which the lease is an old one.
  * And of requests without a job: waiting ones are cancelled, leases are released. */
 #ifndef TOLLGATE_AGENT_JOB_ACTIONS_H
 #define TOLLGATE_AGENT_JOB_ACTIONS_H

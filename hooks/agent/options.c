@@ -8,6 +8,7 @@
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const unattributed[] = {"pass", "deny", NULL}; /* enum unattributed */
+static const char *const outage[] = {"wait", "run", NULL};        /* enum outage */
 
 #define FIELD(f) offsetof(struct agent_options, f)
 
@@ -54,6 +55,11 @@ static const struct conf_option options[] = {
 	 .help = "how long the answer that a job can never run, or is nobody's, is believed: equal jobs are refused meanwhile, waiting ones ask again afterwards"},
 	{.name = "unattributed", .type = CONF_ENUM, .offset = FIELD(unattributed), .preset = "pass", .choices = unattributed,
 	 .help = "jobs that no rule gives to a workspace: pass starts them without a lease, deny lets them wait and refuses equal ones"},
+	{.name = "outage", .type = CONF_ENUM, .offset = FIELD(outage), .preset = "wait", .choices = outage,
+	 .help = "jobs that wait while the aggregator does not answer: wait holds them, run starts them without a lease, which is asked for when it answers again"},
+	{.name = "outage-after", .type = CONF_DURATION, .offset = FIELD(outage_after_ns), .preset = "5m",
+	 .min = 0, .max = NS_PER_DAY,
+	 .help = "with outage run: how long the aggregator has not answered before jobs are started without it"},
 	{.name = "log-level", .type = CONF_ENUM, .offset = FIELD(log_level), .preset = "info", .choices = log_levels,
 	 .help = "least important messages that are written"},
 };

@@ -4,6 +4,8 @@
 
 #include "common/conf/conf.h"
 
+enum outage { OUTAGE_WAIT, OUTAGE_RUN };
+
 struct agent_options {
 	char *listen;
 	char *socket;
@@ -23,6 +25,8 @@ struct agent_options {
 	int64_t window;
 	int64_t ask_again_ns;
 	int unattributed; /* enum unattributed */
+	int outage;       /* enum outage */
+	int64_t outage_after_ns;
 	int log_level;
 };
 

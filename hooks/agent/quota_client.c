@@ -230,7 +230,7 @@ read_problem(struct quota_client *c, enum answer_kind kind, struct answer *ret)
 }
 
 bool
-quota_ask(struct quota_client *c, const struct job *j, bool dry_run, struct answer *ret, struct err *err)
+quota_client_ask(struct quota_client *c, const struct job *j, bool dry_run, struct answer *ret, struct err *err)
 {
 	owned(json) json_t *doc = NULL;
 
@@ -265,7 +265,7 @@ path_of(char out[PATH_SIZE], const char *kind, const struct request *r, const ch
 }
 
 bool
-quota_explain(struct quota_client *c, const struct request *r, struct answer *ret, struct err *err)
+quota_client_explain(struct quota_client *c, const struct request *r, struct answer *ret, struct err *err)
 {
 	owned(json) json_t *doc = NULL;
 	char path[PATH_SIZE];
@@ -290,7 +290,7 @@ change(struct quota_client *c, const char *method, const char *path, const struc
 }
 
 bool
-quota_confirm(struct quota_client *c, const struct request *r, const struct job *j, struct err *err)
+quota_client_confirm(struct quota_client *c, const struct request *r, const struct job *j, struct err *err)
 {
 	char path[PATH_SIZE];
 
@@ -301,7 +301,7 @@ quota_confirm(struct quota_client *c, const struct request *r, const struct job 
 }
 
 bool
-quota_release(struct quota_client *c, const struct request *r, struct err *err)
+quota_client_release(struct quota_client *c, const struct request *r, struct err *err)
 {
 	char path[PATH_SIZE];
 
@@ -310,7 +310,7 @@ quota_release(struct quota_client *c, const struct request *r, struct err *err)
 }
 
 bool
-quota_cancel(struct quota_client *c, const struct request *r, struct err *err)
+quota_client_cancel(struct quota_client *c, const struct request *r, struct err *err)
 {
 	char path[PATH_SIZE];
 
@@ -319,7 +319,7 @@ quota_cancel(struct quota_client *c, const struct request *r, struct err *err)
 }
 
 bool
-quota_ack(struct quota_client *c, const struct request *r, struct err *err)
+quota_client_ack(struct quota_client *c, const struct request *r, struct err *err)
 {
 	char path[PATH_SIZE];
 
@@ -396,7 +396,7 @@ add_order(const json_t *row, const struct hash *by_id, struct request_list *into
 }
 
 bool
-quota_list(struct quota_client *c, struct request_list *ret, struct err *err)
+quota_client_list(struct quota_client *c, struct request_list *ret, struct err *err)
 {
 	in_place(request_list) struct request_list all = {0};
 	in_place(hash) struct hash by_id = {0};

@@ -41,15 +41,17 @@ struct answer {
 };
 
 /* dry_run: what it would be; nothing is written. ERR_RETRY: the aggregator does not answer, or not now. */
-MUST_CHECK bool quota_ask(struct quota_client *c, const struct job *j, bool dry_run, struct answer *ret,
-                          struct err *err);
+MUST_CHECK bool quota_client_ask(struct quota_client *c, const struct job *j, bool dry_run, struct answer *ret,
+                                 struct err *err);
 /* Why a request waits. */
-MUST_CHECK bool quota_explain(struct quota_client *c, const struct request *r, struct answer *ret, struct err *err);
+MUST_CHECK bool quota_client_explain(struct quota_client *c, const struct request *r, struct answer *ret,
+                                     struct err *err);
 /* All requests of this cluster that have not ended, with the orders to give back. */
-MUST_CHECK bool quota_list(struct quota_client *c, struct request_list *ret, struct err *err);
-MUST_CHECK bool quota_confirm(struct quota_client *c, const struct request *r, const struct job *j, struct err *err);
-MUST_CHECK bool quota_release(struct quota_client *c, const struct request *r, struct err *err);
-MUST_CHECK bool quota_cancel(struct quota_client *c, const struct request *r, struct err *err);
-MUST_CHECK bool quota_ack(struct quota_client *c, const struct request *r, struct err *err);
+MUST_CHECK bool quota_client_list(struct quota_client *c, struct request_list *ret, struct err *err);
+MUST_CHECK bool quota_client_confirm(struct quota_client *c, const struct request *r, const struct job *j,
+                                     struct err *err);
+MUST_CHECK bool quota_client_release(struct quota_client *c, const struct request *r, struct err *err);
+MUST_CHECK bool quota_client_cancel(struct quota_client *c, const struct request *r, struct err *err);
+MUST_CHECK bool quota_client_ack(struct quota_client *c, const struct request *r, struct err *err);
 
 #endif

@@ -227,6 +227,16 @@ class HoldMode(unittest.TestCase):
         self.stack.restart_aggregator()
         self.wait_state(job, "RUNNING", "COMPLETED")
 
+    def test_an_outage_may_let_jobs_run_and_their_leases_follow(self):
+        self.agent.kill9()
+        self.agent = Agent(self, "--outage", "run", "--outage-after", "1s")
+        self.stack.aggregator.kill9()
+        job = self.submit("physics", 1)
+        self.wait_state(job, "RUNNING")
+        self.wait_mark(job, r"tollgate run\.0 outage: ")
+        self.stack.restart_aggregator()
+        self.wait_request(job, "confirmed")
+
     def test_a_job_that_nobody_owns_runs_without_a_lease(self):
         job = self.submit("strangers", 1, "sleep 3")
         self.wait_state(job, "RUNNING", "COMPLETED")

@@ -109,6 +109,7 @@ a_job_with_its_own_request(void **state)
 	         REQUEST_ADMITTED, ""},
 		{"8: without a lease it is held again", JOB_PENDING, false, RUNS, -1, "hold 7 back.1 again"},
 		{"8: but for one of no workspace", JOB_PENDING, false, "tollgate run.0 unattributed: x", -1, ""},
+		{"8: and one that an outage let through", JOB_PENDING, false, "tollgate run.0 outage: x", -1, ""},
 		{"9: killed between the release and the mark", JOB_PENDING, false, WAITS, REQUEST_ADMITTED,
 	         "mark 7 run.0 admitted"},
 		{"9: an operator released it", JOB_PENDING, false, WAITS, REQUEST_WAITING, "mark 7 run.0 operator"},
@@ -194,6 +195,35 @@ an_ordered_job_is_told_once_and_requeued_in_time(void **state)
 }
 
 static void
+a_lease_that_is_ordered_back_before_its_job_started_is_given_up(void **state)
+{
+	struct job j = job("7", JOB_PENDING, false, RUNS);
+	struct request r = request(&j, REQUEST_ADMITTED);
+
+	(void)state;
+	r.order = 12;
+	r.due_in_ns = 60 * NS_PER_S;
+	follows("10: released to Slurm", &j, 1, &r, 1, "hold 7 back.1 again");
+	j.held = true;
+	j.mark = mark_parse(WAITS);
+	follows("10: not released yet", &j, 1, &r, 1, "mark 7 back.1 again");
+	j.mark = mark_parse("tollgate back.1 again: x");
+	follows("3: then the lease is an old one", &j, 1, &r, 1, "release 7");
+}
+
+static void
+a_request_that_cannot_be_leased_says_why(void **state)
+{
+	struct job j = job("7", JOB_PENDING, true, WAITS);
+
+	(void)state;
+	snprintf(j.fault, sizeof(j.fault), "mps: parts of a GPU");
+	follows("7: once", &j, 1, NULL, 0, "mark 7 wait.0 unfit");
+	j.mark = mark_parse("tollgate wait.0 unfit: x");
+	follows("7: and not again", &j, 1, NULL, 0, "");
+}
+
+static void
 requests_without_a_job_are_ended(void **state)
 {
 	struct job gone = job("8", JOB_RUNNING, false, RUNS), unmarked = job("8", JOB_RUNNING, false, "of the site");
@@ -232,6 +262,7 @@ only_a_window_of_each_kind_is_asked_for_the_nicest_and_oldest_first(void **state
 	follows("another shape has a window of its own", jobs, 6, &r, 1, "ask 1; ask 0");
 	jobs[1].waits = true;
 	snprintf(jobs[5].fault, sizeof(jobs[5].fault), "mps");
+	jobs[5].mark = mark_parse("tollgate wait.0 unfit: x");
 	follows("jobs that cannot start or cannot be asked for are passed over", jobs, 6, &r, 1, "ask 4; ask 0");
 }
 
@@ -243,6 +274,8 @@ main(void)
 		cmocka_unit_test(old_requests_are_ended_before_a_new_one_is_made),
 		cmocka_unit_test(a_job_that_runs_has_its_lease_whatever_its_ask_looks_like_now),
 		cmocka_unit_test(an_ordered_job_is_told_once_and_requeued_in_time),
+		cmocka_unit_test(a_lease_that_is_ordered_back_before_its_job_started_is_given_up),
+		cmocka_unit_test(a_request_that_cannot_be_leased_says_why),
 		cmocka_unit_test(requests_without_a_job_are_ended),
 		cmocka_unit_test(only_a_window_of_each_kind_is_asked_for_the_nicest_and_oldest_first),
 	};
