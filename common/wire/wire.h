@@ -6,7 +6,7 @@
 #include "common/base/labels.h"
 #include "common/base/limits.h"
 
-#define WIRE_VERSION 3
+#define WIRE_VERSION 4
 #define WIRE_OLDEST_VERSION 1
 #define WIRE_MAX_BODY (32u << 20) /* of one batch before gzip */
 #define WIRE_MAX_RECORDS 200000u

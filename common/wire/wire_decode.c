@@ -190,6 +190,7 @@ get_dictionary(struct cursor *c, const struct wire_layout *l, void **ret_things,
 static bool
 get_column(struct cursor *c, const struct wire_field *f, struct wire_record *records, size_t count, struct err *err)
 {
+	bool by_peak = wire_is_by_peak(f, c->version);
 	struct cursor column;
 	int64_t v = 0;
 	uint64_t len;
@@ -208,6 +209,8 @@ get_column(struct cursor *c, const struct wire_field *f, struct wire_record *rec
 			raw = *column.at++;
 		else if (!get_varint(&column, f->name, &raw, err))
 			return err_prefix(err, "record %zu", i);
+		if (by_peak)
+			v = 0; /* the peak, which comes later, is added by get_records */
 		if (__builtin_add_overflow(v, unzigzag(raw), &v) || !fits(v, f->type))
 			return err_set(err, ERR_INVALID, "record %zu: %s leaves its %d bits", i, f->name,
 			               f->type == WIRE_U32 ? 32 : 64);
@@ -231,6 +234,12 @@ get_records(struct cursor *c, struct wire_batch *b, struct err *err)
 	for (size_t i = 0; i < columns; i++)
 		if (!get_column(c, &wire_record_layout.fields[i], b->records, b->record_count, err))
 			return false;
+	for (size_t i = 0; c->version >= WIRE_MEMORY_BY_PEAK && i < b->record_count; i++) {
+		struct wire_record *r = &b->records[i];
+
+		if (__builtin_add_overflow(r->memory_byte_ms, wire_memory_at_peak(r), &r->memory_byte_ms))
+			return err_set(err, ERR_INVALID, "record %zu: memory_byte_ms leaves its 64 bits", i);
+	}
 	return true;
 }
 

@@ -103,16 +103,19 @@ add_dictionary(struct buf *out, const struct wire_layout *l, uint32_t version, c
 	return true;
 }
 
-/* The differences of one field from record to record, from 0 on, into `column`. */
+/* The differences of one field from record to record, from 0 on, or from what the record's peak foretells, into `column`. */
 static bool
 fill_column(const struct wire_batch *b, const struct wire_field *f, uint8_t *column, size_t *ret_len, struct err *err)
 {
+	bool by_peak = wire_is_by_peak(f, b->version);
 	int64_t before = 0;
 	size_t len = 0;
 
 	for (size_t i = 0; i < b->record_count; i++) {
 		int64_t v = wire_number(&b->records[i], f), step;
 
+		if (by_peak)
+			before = wire_memory_at_peak(&b->records[i]);
 		if (__builtin_sub_overflow(v, before, &step))
 			return err_set(err, ERR_INVALID,
 			               "record %zu: %s is %" PRId64 " after %" PRId64 ", a difference beyond 64 bits",

@@ -3,6 +3,7 @@
 #ifndef TOLLGATE_WIRE_LAYOUT_H
 #define TOLLGATE_WIRE_LAYOUT_H
 
+#include "common/base/time.h"
 #include "common/wire/wire.h"
 
 enum wire_type { WIRE_TEXT, WIRE_LABELS, WIRE_U32, WIRE_I32, WIRE_U64, WIRE_I64, WIRE_BOOT };
@@ -72,6 +73,24 @@ wire_number(const void *thing, const struct wire_field *f)
 	case WIRE_U64: return (int64_t) * (const uint64_t *)p;
 	default: return 0;
 	}
+}
+
+/* Memory mostly stays: then memory_byte_ms is the peak x the duration, and one of the two columns says nothing new. From version 4 on the
+ * former is written as its difference from that product. 0 where there is no peak, and where the product is beyond 63 bits. */
+#define WIRE_MEMORY_BY_PEAK 4u
+
+static inline bool
+wire_is_by_peak(const struct wire_field *f, uint32_t version)
+{
+	return version >= WIRE_MEMORY_BY_PEAK && f->offset == offsetof(struct wire_record, memory_byte_ms);
+}
+
+static inline int64_t
+wire_memory_at_peak(const struct wire_record *r)
+{
+	int128 v = (int128)r->peak_memory_bytes * r->duration_ns / NS_PER_MS;
+
+	return r->peak_memory_bytes <= 0 || r->duration_ns <= 0 || v > INT64_MAX ? 0 : (int64_t)v;
 }
 
 static inline const char *

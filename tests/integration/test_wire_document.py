@@ -18,7 +18,7 @@ def golden(name):
 
 class WireDocument(unittest.TestCase):
     def test_a_usage_batch_of_each_version_reads_as_the_document_says(self):
-        for version in 1, 2, 3:
+        for version in 1, 2, 3, 4:
             with self.subTest(version=version):
                 self.check_usage(wire.decode(golden(f"wire_v{version}_usage.hex")), version)
 
@@ -62,7 +62,7 @@ class WireDocument(unittest.TestCase):
         text = (ROOT / "common/wire/WIRE.md").read_text()
         example = re.search(r"### Example.*?```\n(.*?)```", text, re.S)[1]
         shown = b"".join(bytes.fromhex(re.match(r"(?:[0-9a-f]{2}(?: |$))+", line)[0]) for line in example.splitlines())
-        self.assertEqual(shown, golden("wire_v3_loss.hex"))
+        self.assertEqual(shown, golden("wire_v4_loss.hex"))
         batch = wire.decode(shown)
         self.assertEqual((batch["kind"], batch["seq"], batch["last_seq"], batch["records"]), (2, 7, 1006, []))
 
@@ -82,7 +82,7 @@ class WireDocument(unittest.TestCase):
                 wire.decode(seed.with_suffix("").read_bytes())
 
     def test_bytes_cut_short_are_unsound(self):
-        for name in "wire_v1_usage.hex", "wire_v2_usage.hex", "wire_v3_usage.hex":
+        for name in "wire_v1_usage.hex", "wire_v2_usage.hex", "wire_v3_usage.hex", "wire_v4_usage.hex":
             body = golden(name)
             for end in range(len(body)):
                 with self.assertRaises(wire.Unsound):

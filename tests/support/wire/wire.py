@@ -2,7 +2,7 @@
 
 import gzip
 
-WIRE_VERSION, OLDEST_VERSION = 3, 1
+WIRE_VERSION, OLDEST_VERSION = 4, 1
 MAX_TEXT, MAX_LABELS = 512, 6111
 VARINT, ZIGZAG, TEXT, LABELS, BOOT_ID = "varint", "zigzag", "text", "labels", "boot_id"
 
@@ -62,10 +62,10 @@ class Reader:
     def fields(self, layout):
         return {name: getattr(self, form)() for name, form in layout}
 
-    def column(self, count):
+    def column(self, count, sums=True):
         inner, value, values = Reader(self.take(self.varint())), 0, []
         for _ in range(count):
-            value += inner.zigzag()
+            value = inner.zigzag() + (value if sums else 0)
             values.append(value)
         inner.end()
         return values
@@ -88,8 +88,12 @@ def decode(body):
     batch["devices"] = [r.fields(DEVICE) for _ in range(r.varint())]
     batch["holders"] = [dict.fromkeys(SINCE_VERSION_2, "") | r.fields(holder) for _ in range(r.varint())]
     count = r.varint()
-    columns = [[0] * count if version < 3 and name in SINCE_VERSION_3 else r.column(count) for name in COLUMNS]
+    by_peak = ("memory_byte_ms",) if version >= 4 else ()
+    columns = [[0] * count if version < 3 and name in SINCE_VERSION_3 else r.column(count, name not in by_peak) for name in COLUMNS]
     batch["records"] = [dict(zip(COLUMNS, row)) for row in zip(*columns)]
+    for record in batch["records"] if by_peak else ():
+        foretold = record["peak_memory_bytes"] * record["duration_ns"] // 1_000_000
+        record["memory_byte_ms"] += foretold if record["peak_memory_bytes"] > 0 and record["duration_ns"] > 0 and foretold < 1 << 63 else 0
     r.end()
     return batch
 

@@ -38,7 +38,7 @@ main(int argc, char **argv)
 {
 	owned(wire_batch) struct wire_batch *fixed = wiregen_fixed(), *loss = wiregen_loss(WIRE_VERSION);
 	owned(wire_batch) struct wire_batch *node = wiregen_node(7, 2, 2, 2), *old = wiregen_fixed_v1();
-	owned(wire_batch) struct wire_batch *second = wiregen_fixed_v2();
+	owned(wire_batch) struct wire_batch *second = wiregen_fixed_v2(), *third = wiregen_fixed_v3();
 
 	if (argc != 2) {
 		fprintf(stderr, "usage: wire_seed_tool FOLDER\n");
@@ -46,7 +46,7 @@ main(int argc, char **argv)
 	}
 	return write_batch(argv[1], "usage", fixed) && write_batch(argv[1], "loss", loss) &&
 	                       write_batch(argv[1], "node", node) && write_batch(argv[1], "usage-v1", old) &&
-	                       write_batch(argv[1], "usage-v2", second)
+	                       write_batch(argv[1], "usage-v2", second) && write_batch(argv[1], "usage-v3", third)
 	               ? 0
 	               : 1;
 }

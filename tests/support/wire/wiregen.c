@@ -158,7 +158,7 @@ wiregen_fixed_v2(void)
 }
 
 struct wire_batch *
-wiregen_fixed(void)
+wiregen_fixed_v3(void)
 {
 	struct wire_batch *b = wiregen_fixed_v2();
 
@@ -169,6 +169,15 @@ wiregen_fixed(void)
 	b->records[1].peak_memory_bytes = INT64_C(429496730);
 	b->records[1].sm_measured_ns = 14 * NS_PER_S;
 	b->records[5].peak_memory_bytes = INT64_C(10000000000);
+	return b;
+}
+
+struct wire_batch *
+wiregen_fixed(void)
+{
+	struct wire_batch *b = wiregen_fixed_v3();
+
+	b->version = 4;
 	return b;
 }
 

@@ -5,10 +5,11 @@
 #include "common/wire/wire.h"
 
 /* The batches whose bytes are tests/golden/wire_v*_usage.hex: every kind of device, holder and state once, and what versions 2
- * and 3 have more. Never change them. */
+ * and 3 have more; version 4 writes the content of version 3 otherwise. Never change them. */
 struct wire_batch *wiregen_fixed_v1(void);
 struct wire_batch *wiregen_fixed_v2(void);
-struct wire_batch *wiregen_fixed(void); /* of version 3 */
+struct wire_batch *wiregen_fixed_v3(void);
+struct wire_batch *wiregen_fixed(void); /* of version 4 */
 struct wire_batch *wiregen_loss(uint32_t version);
 
 /* A node as the figures of common/wire/WIRE.md suppose it: gpus with holders sharing each, metered in `stretches` of ten seconds of
