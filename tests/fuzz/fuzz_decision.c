@@ -1,4 +1,4 @@
-/* tests/fuzz/fuzz_decision.c - any bytes as a request for capacity, of an operator and of a tenant: refused in words, or an event that is JSON of
+/* tests/fuzz/fuzz_decision.c - any bytes as a request for capacity, of an operator and of a tenant, and as work that runs already: refused in words, or an event that is JSON of
  * its own, with the id and the workspace that the store relies on. */
 #include <string.h>
 
@@ -28,12 +28,13 @@ check_sound(const struct decision_body *b, const char *tenant)
 }
 
 static void
-run(const json_t *doc, const char *tenant)
+run(const json_t *doc, const char *tenant, bool adopts)
 {
 	in_place(decision_body) struct decision_body b = {0};
 	struct err err = {0};
 
-	if (!decision_body_read(doc, tenant, NOW_NS, &b, &err)) {
+	if (adopts ? !decision_adoption_read(doc, NOW_NS, &b, &err)
+	           : !decision_body_read(doc, tenant, NOW_NS, &b, &err)) {
 		ASSERT(err.text[0] != '\0' && (err.kind == ERR_INVALID || err.kind == ERR_MISSING));
 		return;
 	}
@@ -53,7 +54,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!json_parse("body", (const char *)data, size, &doc, &err))
 		return 0;
-	run(doc, NULL);
-	run(doc, "acme");
+	run(doc, NULL, false);
+	run(doc, "acme", false);
+	run(doc, NULL, true);
 	return 0;
 }

@@ -194,6 +194,67 @@ workloads_are_counted_and_measured(void **state)
 	}
 }
 
+static bool
+read_adopted(const char *members, struct decision_body *b, struct err *err)
+{
+	char text[1024];
+	owned(json) json_t *doc = NULL;
+
+	snprintf(text, sizeof(text), "{" BASE ",\"gpus\":2%s}", members);
+	assert_true(json_parse("body", text, strlen(text), &doc, err));
+	return decision_adoption_read(doc, NOW_NS, b, err);
+}
+
+static void
+work_that_runs_already_is_an_adopt_event_and_another_request_than_one_to_be_decided(void **state)
+{
+	in_place(decision_body) struct decision_body a = {0}, b = {0}, c = {0}, d = {0};
+	struct err err = {0};
+
+	(void)state;
+	assert_true(read_adopted(",\"started\":\"2026-11-01T00:00:00Z\",\"parts\":[{\"node\":\"n1\",\"gpu\":\"G\"},"
+	                         "{\"count\":1,\"node\":\"n2\"}]",
+	                         &a, &err));
+	assert_string_equal(
+		buf_text(&a.request),
+		"{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":2,\"started_ns\":1793491200000000000,"
+		"\"parts\":[{\"node\":\"n1\",\"gpu\":\"G\",\"count\":1},{\"node\":\"n2\",\"count\":1}]}");
+	assert_true(read_adopted("", &b, &err));
+	assert_true(read_text(BASE ",\"gpus\":2", NULL, &c, &err));
+	assert_string_equal(buf_text(&b.request), buf_text(&c.request));
+	assert_memory_not_equal(b.digest, c.digest, SHA256_SIZE);
+	assert_false(read_text(BASE ",\"gpus\":2,\"parts\":[]", NULL, &d, &err));
+	assert_non_null(strstr(err.text, "parts"));
+}
+
+static void
+what_is_wrong_with_parts_is_named(void **state)
+{
+	static const struct {
+		const char *members, *blamed;
+	} rows[] = {
+		{",\"started\":\"soon\"", "started: \"soon\""},
+		{",\"parts\":{}", "parts: it is a list"},
+		{",\"parts\":[1]", "part 0"},
+		{",\"parts\":[{\"node\":\"n\"},{\"gpu\":\"G\"}]", "part 1 has a node"},
+		{",\"parts\":[{\"node\":\"n\",\"gpu\":1}]", "the gpu of part 0"},
+		{",\"parts\":[{\"node\":\"n\",\"count\":0}]", "the count of part 0"},
+		{",\"parts\":[{\"node\":\"n\",\"count\":\"1\"}]", "the count of part 0"},
+		{",\"parts\":[{\"node\":\"n\",\"slot\":1}]", "part 0 has node, gpu and count"},
+		{",\"parts\":[{\"node\":\"n\",\"count\":3}]", "they have 3 devices, and gpus is 2"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		in_place(decision_body) struct decision_body b = {0};
+		struct err err = {0};
+
+		if (read_adopted(rows[i].members, &b, &err) || err.kind != ERR_INVALID ||
+		    !strstr(err.text, rows[i].blamed))
+			fail_msg("%s: %s", rows[i].members, err.text);
+	}
+}
+
 int
 main(void)
 {
@@ -202,6 +263,8 @@ main(void)
 		cmocka_unit_test(what_is_wrong_is_named),
 		cmocka_unit_test(a_workload_has_no_workspace_until_it_is_placed),
 		cmocka_unit_test(workloads_are_counted_and_measured),
+		cmocka_unit_test(work_that_runs_already_is_an_adopt_event_and_another_request_than_one_to_be_decided),
+		cmocka_unit_test(what_is_wrong_with_parts_is_named),
 		cmocka_unit_test(the_same_request_has_the_same_digest_however_it_is_spelt),
 	};
 
