@@ -345,7 +345,8 @@ run(const void *options, struct err *err)
 	                                                          .backoff_ns = o->borrow_backoff_ns,
 	                                                          .backoff_forget_ns = o->borrow_backoff_forget_ns,
 	                                                          .confirm_ns = o->lease_confirm_ns,
-	                                                          .silence_ns = o->lease_silence_ns});
+	                                                          .silence_ns = o->lease_silence_ns,
+	                                                          .unused_most_ns = NS_PER_HOUR});
 	ok = gauges_start(o, &app.db, &app.gauges, err) && serve(&app, &signals, err);
 	gauges_stop(app.gauges);
 	usage_counters_free(app.usage);

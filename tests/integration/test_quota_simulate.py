@@ -375,6 +375,20 @@ class OverTime(unittest.TestCase):
         self.assertEqual([(t["at"], t["id"], t.get("event") or t["decision"]) for t in told],
                          [("1m", "l", "lease returned"), ("1m", "l", "fenced"), ("2m", "r", "queue"), ("3m", "r", "admit"), ("3m", "l", "unfenced")])  # fmt: skip
 
+    def test_nobody_is_evicted_twice_in_a_row_for_what_the_scheduler_cannot_place(self):
+        again = [{"at": "13m", "requests": [ask("s", "t/a", 2, reason="Resources")]}, {"at": "14m", "requests": [ask("u", "t/a", 2, reason="Licenses")]}]
+        told = lines({"version": 1, "nodes": [node("n1", 2)], "tenants": [tenant(ws("a", 2), ws("b", 0, limit=9))],
+                      "settings": {"confirm": "10m", "tick": "1m", "backoff": "0s"}, "leases": [{"id": "l", "workspace": "t/b", "gpus": 2}],
+                      "events": [{"at": "1m", "requests": [ask("r", "t/a", 2, reason="Resources")]}, {"at": "1m", "finish": "l"},
+                                 {"at": "12m", "requests": [ask("m", "t/b", 2)]}, {"at": "12m", "confirm": "m"}, *again, {"at": "15m", "tick": True}]})  # fmt: skip
+        self.assertEqual([(t["at"], t["id"], t["decision"], t["victims"]) for t in told if "decision" in t],
+                         [("1m", "r", "reclaim", ["l"]), ("1m", "r", "admit", []), ("12m", "m", "borrow", []), ("13m", "s", "queue", []), ("14m", "u", "reclaim", ["m"])])  # fmt: skip
+        self.assertEqual([(t["at"], t["id"]) for t in told if t.get("event") == "lease expired"], [("11m", "r")])
+        [check] = [c for t in told if t["id"] == "s" for c in t.get("checks", []) if c["scope"] == "unused lease"]
+        self.assertEqual((check["ok"], check["have"], check["unit"]), (False, 480, "seconds"))
+        [said] = [t["summary"] for t in told if t["id"] == "s" and "summary" in t]
+        self.assertIn("Nobody is evicted for it until", said)
+
     def test_a_replay_gives_the_same_bytes(self):
         text = json.dumps(self.scenario)
         self.assertEqual(simulate(text).stdout, simulate(text).stdout)

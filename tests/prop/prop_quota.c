@@ -10,6 +10,8 @@
  *   victims    preemptible, for an owed request from somebody with debt, or own of lower priority; none of a workspace not enforced, none
  *              that was adopted less than one grace ago
  *   fences     a lost lease counts nowhere, its devices are given to nobody, and no hold is on them
+ *   unused     nobody is evicted for a request whose last lease expired unconfirmed before the time for that has passed, unless its scheduler
+ *              gives another reason or a lease of its workspace and shape was confirmed since
  *   adoption   what runs is a lease where it runs, whatever the rules say, and nobody gives way for it
  *   sameness   a copy and a state saved and loaded answer with the same bytes, and a dry run changes nothing
  *   the end    when all jobs end and all nodes are back, nobody waits who could ever be admitted */
@@ -86,6 +88,12 @@ write_world(const struct quota_world *w, struct buf *out)
 		           w->adoptions[i].switched_ns);
 	for (size_t i = 0; i < w->switch_count; i++)
 		buf_printf(out, "%d %d %d\n", w->switches[i].workspace, w->switches[i].cluster, w->switches[i].enforce);
+	for (size_t i = 0; i < w->unused_count; i++) {
+		const struct quota_unused *u = &w->unused[i];
+
+		buf_printf(out, "%d %d %d %d %d %" PRId64 " %" PRId64 " %s\n", u->workspace, u->shape, u->count,
+		           u->priority, u->times, u->last_ns, u->until_ns, u->reason);
+	}
 	for (size_t i = 0; i < w->fence_count; i++) {
 		const struct quota_fence *f = &w->fences[i];
 
@@ -348,7 +356,8 @@ owed_gets_its_due(const struct quota_state *s, const struct quota_world *w, cons
 	for (size_t i = 0; i < v->check_count; i++) {
 		const struct quota_check *k = &v->checks[i];
 
-		if ((k->rule <= QUOTA_RULE_BUDGET && !k->ok && !k->soft) || k->scope == QUOTA_SCOPE_HEAD)
+		if ((k->rule <= QUOTA_RULE_BUDGET && !k->ok && !k->soft) || k->scope == QUOTA_SCOPE_HEAD ||
+		    k->scope == QUOTA_SCOPE_UNUSED)
 			return true;
 	}
 	shared = quota_account_at(s, r->workspace, r->cluster, 0, false).reserved < r->count * UNITS_PER_GPU;
@@ -429,6 +438,105 @@ outcome_is_sound(const struct quota_state *s, const struct quota_world *before, 
 			ok = admission_is_sound(s, w, v, i + 1 == o->verdict_count, why) && ok;
 	}
 	return ok && loss_is_sound(before, w, e, why) && owed_gets_its_due(s, w, e, o, why);
+}
+
+/* ---- leases that were not used ------------------------------------------------------------------------------------------------------ */
+
+/* The same by a list of what happened: every lease that expired, and the last confirmation of its workspace and shape. */
+struct expiry {
+	struct quota_lease lease; /* its pointers are not used */
+	char reason[QUOTA_REASON_SIZE];
+	int64_t at_ns;
+	bool in_a_row; /* admitted after the one before it had expired */
+};
+
+struct history {
+	struct expiry *at;
+	size_t count, cap;
+};
+
+static bool
+is_alike(const struct expiry *e, int32_t workspace, int32_t shape, int32_t count, int32_t priority)
+{
+	return e->lease.workspace == workspace && e->lease.shape == shape && e->lease.count == count &&
+	       e->lease.priority == priority;
+}
+
+static void
+remember_expiry(struct history *h, const struct quota_lease *l, int64_t now_ns)
+{
+	struct expiry *e;
+
+	array_room(h->at, h->count, h->cap);
+	e = &h->at[h->count];
+	*e = (struct expiry){.lease = *l, .at_ns = now_ns, .in_a_row = true};
+	if (l->reason)
+		memcpy(e->reason, l->reason, strlen(l->reason) + 1);
+	for (size_t i = 0; i < h->count; i++)
+		if (is_alike(&h->at[i], l->workspace, l->shape, l->count, l->priority) && l->since_ns < h->at[i].at_ns)
+			e->in_a_row = false;
+	h->count++;
+}
+
+static void
+forget_confirmed(struct history *h, const struct quota_lease *l)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < h->count; i++)
+		if (h->at[i].lease.workspace != l->workspace || h->at[i].lease.shape != l->shape)
+			h->at[kept++] = h->at[i];
+	h->count = kept;
+}
+
+/* Before the step's verdicts are looked at: the event itself may confirm, or let leases expire. */
+static void
+remember(struct history *h, const struct quota_world *before, const struct quota_world *w, const struct quota_event *e,
+         const struct quota_outcome *o)
+{
+	const struct quota_lease *l = e->kind == QUOTA_CONFIRM ? lease_named(before, e->id) : NULL;
+
+	if (l && l->state == QUOTA_ADMITTED)
+		forget_confirmed(h, l);
+	for (size_t i = 0; i < o->notice_count; i++)
+		if (o->notices[i].kind == QUOTA_LEASE_EXPIRED) {
+			l = lease_named(before, o->notices[i].id);
+			if (l && l->order == QUOTA_NO_ORDER)
+				remember_expiry(h, l, w->now_ns);
+		}
+}
+
+static bool
+may_evict(const struct history *h, const struct quota_settings *set, const struct quota_request *r, int64_t now_ns)
+{
+	const struct expiry *last = NULL;
+	int64_t span = set->confirm_ns;
+
+	for (size_t i = 0; i < h->count; i++) {
+		if (!h->at[i].in_a_row || !is_alike(&h->at[i], r->workspace, r->shape, r->count, r->priority))
+			continue;
+		span = last ? 2 * span : set->confirm_ns;
+		span = span < set->unused_most_ns ? span : set->unused_most_ns;
+		last = &h->at[i];
+	}
+	if (!last || now_ns >= last->at_ns + span)
+		return true;
+	return r->reason && r->reason[0] != '\0' && last->reason[0] != '\0' && strcmp(r->reason, last->reason) != 0;
+}
+
+static bool
+nobody_evicts_in_vain(const struct history *h, const struct quota_world *w, const struct quota_outcome *o,
+                      struct buf *why)
+{
+	for (size_t i = 0; i < o->verdict_count; i++)
+		for (size_t k = 0; k < w->waiting_count && o->verdicts[i].victim_count > 0; k++)
+			if (strcmp(w->waiting[k].id, o->verdicts[i].id) == 0 &&
+			    !may_evict(h, &w->policy.settings, &w->waiting[k], w->now_ns))
+				return say(why, "evicts though its last lease was not used", o->verdicts[i].id);
+	for (size_t k = 0; k < w->waiting_count; k++)
+		if (w->waiting[k].hold_count > 0 && !may_evict(h, &w->policy.settings, &w->waiting[k], w->now_ns))
+			return say(why, "has a hold though its last lease was not used", w->waiting[k].id);
+	return true;
 }
 
 /* ---- sameness --------------------------------------------------------------------------------------------------------------------- */
@@ -514,7 +622,8 @@ state_is_sound(const struct quota_state *s, const struct quota_world *w, struct 
 }
 
 static bool
-step_is_sound(struct quota_state *s, const struct quotaworld *k, size_t i, struct quota_saved *saved, struct buf *why)
+step_is_sound(struct quota_state *s, const struct quotaworld *k, size_t i, struct quota_saved *saved, struct history *h,
+              struct buf *why)
 {
 	owned(quota_outcome) struct quota_outcome *o = NULL;
 	struct quotaworld_event made;
@@ -531,8 +640,9 @@ step_is_sound(struct quota_state *s, const struct quotaworld *k, size_t i, struc
 	}
 	events_done++;
 	quota_save(s, &after);
-	ok = state_is_sound(s, &after.world, why) && outcome_is_sound(s, &saved->world, &after.world, e, o, why) &&
-	     (i % 16 != 0 || quotasums_indexes(s, why));
+	remember(h, &saved->world, &after.world, e, o);
+	ok = state_is_sound(s, &after.world, why) && nobody_evicts_in_vain(h, &after.world, o, why) &&
+	     outcome_is_sound(s, &saved->world, &after.world, e, o, why) && (i % 16 != 0 || quotasums_indexes(s, why));
 	quota_saved_fini(saved);
 	*saved = after;
 	return ok;
@@ -609,6 +719,7 @@ everything_holds(const void *c, struct buf *why)
 	const struct quotaworld *k = c;
 	owned(quota) struct quota_state *s = NULL;
 	struct quota_saved saved;
+	struct history h = {0};
 	struct err err;
 	bool ok;
 
@@ -619,12 +730,13 @@ everything_holds(const void *c, struct buf *why)
 	quota_save(s, &saved);
 	ok = state_is_sound(s, &saved.world, why);
 	for (size_t i = 0; i < k->event_count && ok; i++) {
-		ok = step_is_sound(s, k, i, &saved, why);
+		ok = step_is_sound(s, k, i, &saved, &h, why);
 		if (!ok)
 			buf_printf(why, " (event %zu)", i);
 	}
 	ok = ok && all_ends_well(s, k, &saved, why);
 	quota_saved_fini(&saved);
+	mem_free(h.at);
 	return ok;
 }
 

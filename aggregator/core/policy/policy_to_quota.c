@@ -41,9 +41,9 @@ write_settings(const struct quota_settings *s, struct buf *out)
 	buf_printf(out,
 	           "{\"policy\":{\"settings\":{\"burst\":%" PRId64 ",\"grace_ns\":%" PRId64 ",\"aging_ns\":%" PRId64
 	           ",\"head_wait_ns\":%" PRId64 ",\"backoff_ns\":%" PRId64 ",\"backoff_forget_ns\":%" PRId64
-	           ",\"confirm_ns\":%" PRId64 ",\"silence_ns\":%" PRId64 "}",
+	           ",\"confirm_ns\":%" PRId64 ",\"silence_ns\":%" PRId64 ",\"unused_most_ns\":%" PRId64 "}",
 	           s->burst, s->grace_ns, s->aging_ns, s->head_wait_ns, s->backoff_ns, s->backoff_forget_ns,
-	           s->confirm_ns, s->silence_ns);
+	           s->confirm_ns, s->silence_ns, s->unused_most_ns);
 }
 
 static void

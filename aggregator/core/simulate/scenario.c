@@ -132,7 +132,8 @@ read_settings(struct scenario_builder *b, struct err *err)
 	                             .aging_ns = 10 * NS_PER_MIN,
 	                             .head_wait_ns = 30 * NS_PER_MIN,
 	                             .backoff_ns = 10 * NS_PER_MIN,
-	                             .backoff_forget_ns = NS_PER_DAY};
+	                             .backoff_forget_ns = NS_PER_DAY,
+	                             .unused_most_ns = NS_PER_HOUR};
 	b->drains_ns = -1;
 	if (at.map == NULL)
 		return true;

@@ -236,19 +236,27 @@ read_cost(const struct scenario_at *at, int64_t *ret, struct err *err)
 	return true;
 }
 
+static const char *
+reason_fault(const char *text)
+{
+	return text[0] != '\0' && strlen(text) < QUOTA_REASON_SIZE ? NULL : "is not a text of 1 to 128 bytes";
+}
+
 static bool
 read_request(struct scenario_builder *b, const struct yaml_node *n, int64_t at_ns, struct quota_request *r,
              struct err *err)
 {
-	static const char *const keys[] = {"id",       "workspace",   "cluster",  "model",  "gpus",
-	                                   "profile",  "count",       "replicas", "of",     "per_node",
-	                                   "priority", "preemptible", "expected", "cost",   "waited",
-	                                   "expires",  "limits",      "runs",     "drains", NULL};
+	static const char *const keys[] = {"id",       "workspace", "cluster", "model",    "gpus",     "profile",
+	                                   "count",    "replicas",  "of",      "per_node", "priority", "preemptible",
+	                                   "expected", "cost",      "waited",  "expires",  "limits",   "runs",
+	                                   "drains",   "reason",    NULL};
 	struct scenario_at at = {b->doc, n, "request"};
 	int64_t per_node = 0, waited_ns = 0, expires_ns = 0, expected_ns = 0;
+	owned(mem) char *reason = NULL;
 	struct work w = {0};
 
 	if (!scenario_map(&at, keys, err) || !read_work(b, &at, &w, err) ||
+	    !scenario_text(&at, "reason", reason_fault, false, &reason, err) ||
 	    !scenario_i64(&at, "per_node", 1, QUOTA_MAX_COUNT, &per_node, err) ||
 	    !scenario_duration(&at, "waited", TIME_MAX_NS, &waited_ns, err) ||
 	    !scenario_duration(&at, "expires", TIME_MAX_NS, &expires_ns, err) ||
@@ -266,6 +274,7 @@ read_request(struct scenario_builder *b, const struct yaml_node *n, int64_t at_n
 	r->expected_s = expected_ns / NS_PER_S;
 	r->submitted_ns = SCENARIO_START_NS + at_ns - waited_ns;
 	r->expires_ns = expires_ns > 0 ? SCENARIO_START_NS + at_ns + expires_ns : 0;
+	r->reason = reason ? scenario_keep_text(b, reason) : NULL;
 	memcpy(r->other, w.other, sizeof(r->other));
 	return true;
 }

@@ -131,6 +131,8 @@ script_set(struct script *s)
 			s->settings.confirm_ns = v * SECOND;
 		else if (script_number_after(w, "silence=", &v))
 			s->settings.silence_ns = v * SECOND;
+		else if (script_number_after(w, "unused=", &v))
+			s->settings.unused_most_ns = v * SECOND;
 		else if (script_amount_after(w, "cluster=", &v))
 			s->caps[s->cap_count++] =
 				(struct quota_cap){.tenant = QUOTA_NONE, .maximum = v, .default_limit = QUOTA_DEFAULT};
@@ -448,6 +450,8 @@ ask_words(struct script *s)
 				r->priority = (int32_t)v;
 			else if (script_number_after(w, "k", &v))
 				r->per_node = (int32_t)v;
+			else if (strncmp(w, "why=", 4) == 0)
+				r->reason = w + 4;
 			else if (script_number_after(w, "since=", &v))
 				r->submitted_ns = v * SECOND;
 			else if (script_number_after(w, "until=", &v))

@@ -1,14 +1,14 @@
 /* tests/support/quota/quotascript.h - a quota state and what happens to it, in a few words a line, and the answers in as few.
  *
  * Statements are separated by ';'. First the state:
- *   set grace=10 aging=60 head=300 backoff=60 forget=3600 confirm=30 silence=60 cluster=8      seconds; the cluster's maximum
+ *   set grace=10 aging=60 head=300 backoff=60 forget=3600 confirm=30 silence=60 unused=3600 cluster=8      seconds; the cluster's maximum
  *   tenant t max=8 default=4 iso=node|gpu|mig|shared guard=4 cpu=1000                            without: t
  *   ws a R4 S2 M8 B4 L2 W2 lower|never noown off|warn guard=4 cpu=1000 of=t                      S: reserved_shared
  *   node n 8 [shared|of=t] [down]     mig n 7 ...     rep n 4 ...     whole GPUs; one GPU of slices; one of replicas
  *   lease l a 3 [p1] [fixed] [draining] [@n] [mig|rep] [confirmed]                               oldest first
  *   budget a 10 hard|soft used=4                                                                 GPU-seconds
  * Amounts are GPUs; with m behind them slices of 675 units, with r replicas of 1260. Then events:
- *   ask r a 3 [p1] [fixed] [k2] [mig|rep] [cpu=500] [for=60] [until=90] [since=-30], r2 b 4       one batch; since: queued, in seconds of the script
+ *   ask r a 3 [p1] [fixed] [k2] [mig|rep] [cpu=500] [for=60] [until=90] [since=-30] [why=x], r2 b 4       one batch; since: queued, in seconds of the script
  *   lose l  unfence l [@n:0] ...      lose: released as lost; unfence: on those GPUs, or anywhere
  *   finish l  release l  empty l  drain l  enforce l  confirm l  beat l  cancel r
  *   renew l  adopt l a 3 [p1] [fixed] [mig|rep] [cpu=500] [@n] [@n:0] ...  adoption begins|complete     each @ is a device, on a GPU or anywhere

@@ -123,9 +123,10 @@ quotatext_policy(const struct quota_policy *p, struct buf *out)
 	buf_printf(out,
 	           "{\"policy\":{\"settings\":{\"burst\":%" PRId64 ",\"grace_ns\":%" PRId64 ",\"aging_ns\":%" PRId64
 	           ",\"head_wait_ns\":%" PRId64 ",\"backoff_ns\":%" PRId64 ",\"backoff_forget_ns\":%" PRId64
-	           ",\"confirm_ns\":%" PRId64 ",\"silence_ns\":%" PRId64 "},\"clusters\":[",
+	           ",\"confirm_ns\":%" PRId64 ",\"silence_ns\":%" PRId64 ",\"unused_most_ns\":%" PRId64
+	           "},\"clusters\":[",
 	           s->burst, s->grace_ns, s->aging_ns, s->head_wait_ns, s->backoff_ns, s->backoff_forget_ns,
-	           s->confirm_ns, s->silence_ns);
+	           s->confirm_ns, s->silence_ns, s->unused_most_ns);
 	for (size_t i = 0; i < p->cluster_count; i++)
 		buf_printf(out, "%s\"%s\"", i > 0 ? "," : "", p->clusters[i]);
 	buf_str(out, "],\"models\":[");
@@ -224,6 +225,10 @@ request(const struct quota_policy *p, const struct quota_request *r, struct buf 
 {
 	begin_work(p, r->id, r->workspace, r->cluster, r->shape, r->count, out);
 	buf_printf(out, ",\"queued_since_ns\":%" PRId64, r->submitted_ns);
+	if (r->reason && r->reason[0] != '\0') {
+		buf_str(out, ",\"reason\":");
+		json_write_string(r->reason, out);
+	}
 	buf_printf(out, ",\"per_node\":%" PRId32 ",\"priority\":%" PRId32 ",\"preemptible\":%s", r->per_node,
 	           r->priority, r->preemptible ? "true" : "false");
 	buf_printf(out, ",\"expected_s\":%" PRId64 ",\"cost\":%" PRId64 ",\"expires_ns\":%" PRId64, r->expected_s,

@@ -134,7 +134,8 @@ generate(struct prop_source *s, struct quotaworld *k, size_t kinds, bool ages)
 	                                      .backoff_ns = prop_i64(s, 0, 20) * SECOND,
 	                                      .backoff_forget_ns = prop_i64(s, 0, 100) * SECOND,
 	                                      .confirm_ns = prop_i64(s, 0, 50) * SECOND,
-	                                      .silence_ns = prop_i64(s, 0, 50) * SECOND};
+	                                      .silence_ns = prop_i64(s, 0, 50) * SECOND,
+	                                      .unused_most_ns = ages ? prop_i64(s, 0, 400) * SECOND : 0};
 	draw_people(s, k);
 	k->node_count = 1 + prop_index(s, 5);
 	for (size_t i = 0; i < k->node_count; i++) {
@@ -224,6 +225,9 @@ quotaworld_only_whole(const struct quota_world *w, int32_t tenant)
 
 /* ---- events -------------------------------------------------------------------------------------------------------------------- */
 
+/* Mostly none. */
+static const char *const reasons[] = {"", "", "", "Resources", "Priority \"high\""};
+
 static void
 make_requests(const struct quotaworld_step *e, size_t i, const struct quota_world *now, struct quotaworld_event *ret)
 {
@@ -246,6 +250,7 @@ make_requests(const struct quotaworld_step *e, size_t i, const struct quota_worl
 		                            .other = {d[2] % 7 == 6 ? d[1] % 6 : 0}};
 		if (r->submitted_ns < 0)
 			r->submitted_ns = 0;
+		r->reason = reasons[d[3] / 5 % ARRAY_LEN(reasons)];
 		r->per_node = d[3] % 5 == 4 ? r->count : 0;
 		r->expires_ns = d[1] % 11 == 10 ? ret->now_ns + 20 * SECOND : 0;
 	}
@@ -442,10 +447,11 @@ quotaworld_describe(const void *c, struct buf *out)
 
 	buf_printf(out,
 	           "grace %" PRId64 " aging %" PRId64 " head %" PRId64 " back-off %" PRId64 "/%" PRId64
-	           " confirm %" PRId64 " silence %" PRId64,
+	           " confirm %" PRId64 " silence %" PRId64 " unused %" PRId64,
 	           k->settings.grace_ns / SECOND, k->settings.aging_ns / SECOND, k->settings.head_wait_ns / SECOND,
 	           k->settings.backoff_ns / SECOND, k->settings.backoff_forget_ns / SECOND,
-	           k->settings.confirm_ns / SECOND, k->settings.silence_ns / SECOND);
+	           k->settings.confirm_ns / SECOND, k->settings.silence_ns / SECOND,
+	           k->settings.unused_most_ns / SECOND);
 	for (size_t i = 0; i < k->tenant_count; i++)
 		buf_printf(out, "\n#   tenant %zu isolation %d", i, k->tenants[i].isolation);
 	for (size_t i = 0; i < k->cap_count; i++)

@@ -26,7 +26,8 @@ static const struct quota_settings settings = {.burst = 2,
                                                .backoff_ns = 60,
                                                .backoff_forget_ns = 86400,
                                                .confirm_ns = 120,
-                                               .silence_ns = 90};
+                                               .silence_ns = 90,
+                                               .unused_most_ns = 3600};
 
 static const char *east_west[] = {"east", "west"};
 static const char *models[] = {"A100-80GB", "H100-80GB"};
@@ -162,7 +163,7 @@ every_member_is_written_in_its_place(void **state)
 	assert_string_equal(
 		buf_text(&out),
 		"{\"policy\":{\"settings\":{\"burst\":2,\"grace_ns\":300,\"aging_ns\":600,\"head_wait_ns\":1800,\"backoff_ns\":60,"
-		"\"backoff_forget_ns\":86400,\"confirm_ns\":120,\"silence_ns\":90},\"clusters\":[\"east\"],\"models\":[\"H100-80GB\"],"
+		"\"backoff_forget_ns\":86400,\"confirm_ns\":120,\"silence_ns\":90,\"unused_most_ns\":3600},\"clusters\":[\"east\"],\"models\":[\"H100-80GB\"],"
 		"\"shapes\":[{\"model\":\"H100-80GB\",\"profile\":\"1g.10gb\",\"units\":630}],"
 		"\"classes\":[{\"name\":\"high\",\"value\":10,\"preemptible\":false},{\"name\":\"low\",\"value\":-5,\"preemptible\":true}],"
 		"\"tenants\":[{\"name\":\"acme\",\"isolation\":\"gpu\",\"classes\":[\"high\"],\"cpu_millis\":500,\"memory_bytes\":0},"

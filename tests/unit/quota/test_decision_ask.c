@@ -55,6 +55,8 @@ what_clients_write_is_what_the_book_reads(void **state)
 		{"the age of a request in its scheduler's queue",
 	         BASE ",\"gpus\":1,\"queued_since\":\"2026-11-01T00:00:00Z\"", NULL,
 	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"queued_since_ns\":1793491200000000000}"},
+		{"the scheduler's reason", BASE ",\"gpus\":1,\"reason\":\"Resources\"", NULL,
+	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"reason\":\"Resources\"}"},
 		{"a plain number of cores", BASE ",\"gpus\":1,\"cpu\":4", NULL,
 	         "{\"id\":\"acme/r1\",\"workspace\":\"acme/prod\",\"gpus\":1,\"cpu_millis\":4000}"},
 	};
@@ -94,6 +96,13 @@ what_is_wrong_is_named(void **state)
 		{BASE ",\"gpus\":1,\"of\":2", NULL, "of:", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"priority\":1,\"priority_class\":\"x\"", NULL, "priority", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"priority\":1", "acme", "priority", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"reason\":\"Resources\"", "acme", "reason", ERR_INVALID},
+		{BASE ",\"gpus\":1,\"reason\":\"\"", NULL, "reason", ERR_INVALID},
+		{BASE
+	         ",\"gpus\":1,\"reason\":"
+	         "\"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+	         "01234567890123456789012345678\"",
+	         NULL, "reason: it has 129 bytes", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"preemptible\":1", NULL, "preemptible", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"expected_duration\":\"soon\"", NULL, "expected_duration", ERR_INVALID},
 		{BASE ",\"gpus\":1,\"expires\":\"2020-01-01T00:00:00Z\"", NULL, "expires", ERR_INVALID},

@@ -517,11 +517,41 @@ what_is_lost_is_fenced_in_the_text_too(void **state)
 	open_again(k);
 }
 
+/* The policy of this test has neither setting: it is said here. */
+static void
+that_a_lease_was_not_used_is_in_the_text_too(void **state)
+{
+	struct book *k = *state;
+	in_place(buf) struct buf text, policy;
+
+	buf_init(&text, BYTES);
+	buf_init(&policy, BYTES);
+	buf_str(&policy, "{\"policy\":{\"settings\":{\"confirm_ns\":60000000000,\"unused_most_ns\":3600000000000},");
+	buf_str(&policy, strchr(strstr(POLICY, "\"settings\""), '}') + 2);
+	(void)step(k, buf_text(&policy));
+	(void)step(k, ASK("one", "\"gpus\":1,\"reason\":\"Resources\""));
+	quota_book_write(k->b, &text);
+	assert_has(buf_text(&text), "\"reason\":\"Resources\"");
+	k->now_ns += INT64_C(60000000000);
+	assert_has(step(k, "{\"tick\":true}"), "{\"event\":\"lease expired\",\"id\":\"one\"}");
+	buf_clear(&text);
+	quota_book_write(k->b, &text);
+	assert_has(buf_text(&text), ",\"unused\":[{");
+	assert_has(buf_text(&text), "\"times\":1");
+	open_again(k);
+	(void)step(k, ASK("two", "\"gpus\":1"));
+	(void)step(k, "{\"confirm\":\"two\"}");
+	buf_clear(&text);
+	quota_book_write(k->b, &text);
+	assert_null(strstr(buf_text(&text), "\"unused\":["));
+	assert_has(step(k, ASK("bad", "\"gpus\":1,\"reason\":7")), "a field is no text");
+}
+
 /* A book that was written before there were such things has none of their members. */
 static void
 a_book_without_them_is_written_as_before(void **state)
 {
-	static const char *const members[] = {"adopt", "switch", "renewed", "fence"};
+	static const char *const members[] = {"adopt", "switch", "renewed", "fence", "unused", "reason"};
 	struct book *k = *state;
 	in_place(buf) struct buf text;
 
@@ -614,6 +644,7 @@ main(void)
 		TEST(what_runs_on_unknown_nodes_takes_no_known_device),
 		TEST(adoption_is_declared_by_cluster_and_holds_a_switch_back),
 		TEST(what_is_lost_is_fenced_in_the_text_too),
+		TEST(that_a_lease_was_not_used_is_in_the_text_too),
 		TEST(a_book_without_them_is_written_as_before),
 		cmocka_unit_test(what_was_recorded_comes_again_and_what_was_changed_is_found),
 	};

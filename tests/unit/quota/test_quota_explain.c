@@ -185,6 +185,23 @@ told(const char *script, struct quota_request r, struct buf *out)
 	return quota_deciding_rule(&o->verdicts[o->verdict_count - 1]);
 }
 
+/* Time begins at 1970: the lease expired after half a minute. */
+static void
+for_whom_nobody_is_evicted_it_is_said_until_when(void **state)
+{
+	in_place(buf) struct buf said = {0};
+
+	(void)state;
+	buf_init(&said, 4096);
+	(void)told("set confirm=30 unused=3600; ws a R2; ws b R0 M9; node n 2; ask q a 2; tick 30; ask l b 2; tick 0",
+	           (struct quota_request){.count = 2, .preemptible = true}, &said);
+	assert_string_equal(
+		buf_text(&said),
+		"It needs 2 more free GPUs. Nobody is evicted for it until 1970-01-01T00:01:00Z: its last lease was not "
+		"used. It is number 1 of 1 in the queue for its tenant's own GPUs. To be admitted: wait until 2 more "
+		"GPUs are free.");
+}
+
 static void
 where_quotas_are_not_enforced_the_sentence_says_so(void **state)
 {
@@ -375,6 +392,7 @@ main(void)
 		cmocka_unit_test(units_are_written_as_gpus),
 		cmocka_unit_test(the_smallest_change_that_would_admit),
 		cmocka_unit_test(all_checks_are_told_in_the_order_of_the_rules),
+		cmocka_unit_test(for_whom_nobody_is_evicted_it_is_said_until_when),
 		cmocka_unit_test(where_quotas_are_not_enforced_the_sentence_says_so),
 		cmocka_unit_test(changes_are_told_in_their_units),
 		cmocka_unit_test(each_scope_has_its_own_change),

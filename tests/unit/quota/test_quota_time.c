@@ -168,6 +168,64 @@ fences(void **state)
 	QUOTASCRIPT_CHECK(rows);
 }
 
+#define UNUSED "set grace=10 confirm=30 unused=100; ws a R2; ws b R0 M9; node n 2; lease x b 2 confirmed; "
+#define EVICTED UNUSED "ask r a 2; finish x; tick 30; "
+#define EVICTED_SAYS "r reclaim x; order x for r; r admit; returned x; expired r"
+
+static void
+unused_leases(void **state)
+{
+	static const struct quotascript_row rows[] = {
+		{"nobody is evicted for a request whose lease was not used, until the confirm time has passed",
+	         EVICTED "ask y b 2; confirm y; ask s a 2; tick 29; tick 1",
+	         EVICTED_SAYS "; y borrow 2; s queue; s reclaim y; order y for s"},
+		{"without the setting it evicts again at once",
+	         "set confirm=30; ws a R2; ws b R0 M9; node n 2; lease x b 2 confirmed; ask r a 2; finish x; tick 30; "
+	         "ask y b 2; confirm y; ask s a 2",
+	         EVICTED_SAYS "; y borrow 2; s reclaim y; order y for s"},
+		{"where there is room it is admitted", EVICTED "ask s a 2", EVICTED_SAYS "; s admit"},
+		{"the time doubles with each lease in a row, to the longest there is",
+	         EVICTED "ask s a 2; tick 30; ask y b 2; confirm y; ask t a 2; tick 59; tick 1; finish y; tick 30; "
+	                 "ask z b 2; confirm z; ask u a 2; tick 99; tick 1",
+	         EVICTED_SAYS
+	         "; s admit; expired s; y borrow 2; t queue; t reclaim y; order y for t; t admit; returned y; "
+	         "expired t; z borrow 2; u queue; u reclaim z; order z for u"},
+		{"another reason of the scheduler ends it, the same one and none do not",
+	         UNUSED
+	         "ask r a 2 why=Resources; finish x; tick 30; ask y b 2; confirm y; ask s a 2 why=Resources; ask t a 2; "
+	         "ask u a 2 why=Licenses",
+	         EVICTED_SAYS "; y borrow 2; s queue; t queue; u reclaim y; order y for u"},
+		{"a reason is not another one where the expired lease had none",
+	         EVICTED "ask y b 2; confirm y; ask s a 2 why=Resources", EVICTED_SAYS "; y borrow 2; s queue"},
+		{"a confirmed lease of the workspace and shape forgets it",
+	         EVICTED "ask q a 1; confirm q; finish q; ask y b 2; confirm y; ask s a 2",
+	         EVICTED_SAYS "; q admit; returned q; y borrow 2; s reclaim y; order y for s"},
+		{"another count or priority is another request",
+	         EVICTED "ask y b 2; confirm y; ask s a 2; ask t a 1; cancel t; ask u a 2 p1",
+	         EVICTED_SAYS
+	         "; y borrow 2; s queue; t reclaim y; order y for t; cancel order y; dropped t; cancelled t; "
+	         "u reclaim y; order y for u"},
+		{"a lease that was asked to end was not unused",
+	         "set grace=10 confirm=30 unused=100; ws a R0 M9; ws b R2; node n 2; ask l b 2; drain l; tick 30; ask y a 2; confirm y; "
+	         "ask s b 2",
+	         "l admit; expired l; y borrow 2; s reclaim y; order y for s"},
+		{"leases of one time count once",
+	         "set grace=10 confirm=30 unused=100; ws a R4; ws b R0 M9; node n 4; ask r a 2, s a 2; tick 30; ask y b 4; confirm y; "
+	         "ask t a 2; tick 30",
+	         "r admit; s admit; expired r; expired s; y borrow 4; t queue; t reclaim y; order y for t"},
+		{"a hold of such a request is dropped, and who was not asked to end yet stays",
+	         "set grace=90 confirm=30 unused=100; ws a R4; ws b R0 M9; node n 2; node m 2; lease y b 2 confirmed @n; ask r a 2; "
+	         "ask s a 2; lost m; tick 30",
+	         "r admit; s reclaim y; order y for s; cancel order y; dropped s; expired r"},
+		{"own work is not given up for it either",
+	         "set confirm=30 unused=100; ws a R2 M2; node n 2; ask r a 2 p1; tick 30; ask l a 2; ask s a 2 p1; tick 29; tick 1",
+	         "r admit; expired r; l admit; s queue; s admit; expired l"},
+	};
+
+	(void)state;
+	QUOTASCRIPT_CHECK(rows);
+}
+
 static void
 enforcement_waits_for_adoption(void **state)
 {
@@ -349,6 +407,7 @@ main(void)
 		cmocka_unit_test(holds_and_orders),
 		cmocka_unit_test(adoption),
 		cmocka_unit_test(fences),
+		cmocka_unit_test(unused_leases),
 		cmocka_unit_test(enforcement_waits_for_adoption),
 		cmocka_unit_test(back_off_and_exceptions),
 		cmocka_unit_test(a_clock_that_is_set),

@@ -85,6 +85,23 @@ copy_number(const json_t *doc, const char *field, int64_t min, struct buf *out, 
 	return true;
 }
 
+/* The scheduler's own word why the request waits: another one than before ends the time in which nobody is evicted for it. */
+static bool
+copy_reason(const json_t *doc, bool of_tenant, struct buf *out, struct err *err)
+{
+	const char *reason = NULL;
+
+	if (!text_field(doc, "reason", &reason, err))
+		return false;
+	if (reason && of_tenant)
+		return err_set(err, ERR_INVALID, "reason: it is for schedulers and operators to give");
+	if (reason && (reason[0] == '\0' || strlen(reason) >= QUOTA_REASON_SIZE))
+		return err_set(err, ERR_INVALID, "reason: it has %zu bytes, and may have 1 to %d", strlen(reason),
+		               QUOTA_REASON_SIZE - 1);
+	add_text(out, "reason", reason);
+	return true;
+}
+
 /* A number with a unit; a plain number too. */
 static bool
 copy_quantity(const json_t *doc, const char *field, const char *key, const char *sample, struct buf *out,
@@ -578,7 +595,8 @@ read_rest(const json_t *doc, bool of_tenant, int64_t now_ns, struct decision_bod
 	       copy_expiry(doc, now_ns, out, err) && copy_queued_since(doc, of_tenant, out, err) &&
 	       copy_quantity(doc, "cpu", "cpu_millis", "64 or 500m", out, err) &&
 	       copy_quantity(doc, "memory", "memory_bytes", "512Gi", out, err) &&
-	       copy_quantity(doc, "storage", "storage_bytes", "10Ti", out, err);
+	       copy_quantity(doc, "storage", "storage_bytes", "10Ti", out, err) &&
+	       copy_reason(doc, of_tenant, out, err);
 }
 
 /* ---- work that runs already ----------------------------------------------------------------------------------------------- */
@@ -688,6 +706,7 @@ read_body(const json_t *doc, const char *tenant, int64_t now_ns, bool adopts, st
 	                                     "storage",
 	                                     "workload",
 	                                     "workloads",
+	                                     "reason",
 	                                     NULL,
 	                                     NULL,
 	                                     NULL};

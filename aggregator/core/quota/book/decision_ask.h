@@ -3,12 +3,13 @@
  *   {"request_id": "job-4711", "workspace": "acme/prod", "cluster": "c1", "gpu_model": "H100",
  *    "gpus": 8 | "profile": "1g.10gb", "count": 2 | "replicas": 1, "of": 4,
  *    "per_node": 8, "priority_class": "high" | "priority": 10, "preemptible": true, "expected_duration": "2h", "expires": "30m",
- *    "queued_since": "2027-01-31T00:00:00Z", "cpu": "64" | "500m", "memory": "512Gi", "storage": "10Ti",
+ *    "queued_since": "2027-01-31T00:00:00Z", "cpu": "64" | "500m", "memory": "512Gi", "storage": "10Ti", "reason": "Resources",
  *    "workload": {"namespace": ..., "pod": ..., "pod_uid": ...} | {"slurm_job": ...},
  *    "workloads": ["6f1c...", "claim:97ab...", "slurm:4711.2"]}
  *
  * Only request_id, workspace and one of gpus, profile and replicas are required. Only schedulers and operators may give a priority as a number: it
- * is above all classes that a tenant may use. Only they may give queued_since: since when the work is in the scheduler's own queue, over all its requests.
+ * is above all classes that a tenant may use. Only they may give queued_since: since when the work is in the scheduler's own queue, over all its requests;
+ * and reason, at most 128 bytes: why the scheduler says that the work waits.
  *
  * Without workspace the attribution rules of the ledger (core/policy/attribution.h) find it from the workload, which has the fields that they match:
  *

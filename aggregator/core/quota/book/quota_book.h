@@ -31,7 +31,8 @@
  *   R = {"id","workspace":"acme/prod","cluster"?,"model"?, "gpus":N | "profile","count" | "replicas":N,"of":K, "per_node"?,
  *        "class"? or "priority"?, "preemptible"?, "expected_s"?, "cost"?, "expires_ns"? or "expires_in_ns"?, "cpu_millis"?, "memory_bytes"?, "storage_bytes"?,
  *        "queued_since_ns"?: since when its scheduler has it in the queue, over all attempts: a moment after the step is the step, one more than
- *        QUOTA_QUEUED_MAX_NS before it is that}
+ *        QUOTA_QUEUED_MAX_NS before it is that,
+ *        "reason"?: why it waits, as its scheduler says, of at most 128 bytes}
  *   SLOT = {"profile","units","count"} | {"of":K,"count"} | {"count":1} a whole GPU
  *
  * The members of a policy are in ../README.md, under "The quota book". Positions of tenants, workspaces, shapes,

@@ -217,7 +217,7 @@ static const struct book_column setting_columns[] = {
 	I64("burst", quota_settings, burst), NS("grace_ns", quota_settings, grace_ns), NS("aging_ns", quota_settings, aging_ns),
 	NS("head_wait_ns", quota_settings, head_wait_ns), NS("backoff_ns", quota_settings, backoff_ns),
 	NS("backoff_forget_ns", quota_settings, backoff_forget_ns), NS("confirm_ns", quota_settings, confirm_ns),
-	NS("silence_ns", quota_settings, silence_ns),
+	NS("silence_ns", quota_settings, silence_ns), NS("unused_most_ns", quota_settings, unused_most_ns),
 };
 static const struct book_column class_columns[] = {
 	TEXT("name", class_row, name), I32("value", class_row, value), BOOL("preemptible", class_row, preemptible),
@@ -284,7 +284,7 @@ static const struct book_column lease_columns[] = {
 	NS("due_ns", quota_lease, due_ns), BOOL("reclaimed", quota_lease, reclaimed), I64("unit_seconds", quota_lease, unit_seconds),
 	I64("cost", quota_lease, cost), I64("cpu", quota_lease, other[QUOTA_CPU]), I64("memory", quota_lease, other[QUOTA_MEMORY]),
 	I64("storage", quota_lease, other[QUOTA_STORAGE]), NS("renewed_ns", quota_lease, renewed_ns), BOOL("adopted", quota_lease, adopted),
-	NS("adopted_ns", quota_lease, adopted_ns),
+	NS("adopted_ns", quota_lease, adopted_ns), TEXT("reason", quota_lease, reason),
 };
 static const struct book_column request_columns[] = {
 	TEXT("id", quota_request, id), I32("workspace", quota_request, workspace), I32("cluster", quota_request, cluster),
@@ -294,7 +294,7 @@ static const struct book_column request_columns[] = {
 	NS("expires_ns", quota_request, expires_ns), I64("cpu", quota_request, other[QUOTA_CPU]),
 	I64("memory", quota_request, other[QUOTA_MEMORY]), I64("storage", quota_request, other[QUOTA_STORAGE]),
 	BOOL("hold_owed", quota_request, hold_owed), BOOL("head_own", quota_request, head_own),
-	BOOL("head_shared", quota_request, head_shared),
+	BOOL("head_shared", quota_request, head_shared), TEXT("reason", quota_request, reason),
 };
 static const struct book_column exception_columns[] = {
 	TEXT("id", quota_exception, id), I32("workspace", quota_exception, workspace), I32("cluster", quota_exception, cluster),
@@ -316,6 +316,11 @@ static const struct book_column switch_columns[] = {
 static const struct book_column fence_columns[] = {
 	TEXT("id", quota_fence, id), I32("workspace", quota_fence, workspace), I32("node", quota_fence, node), I32("gpu", quota_fence, gpu),
 	I32("shape", quota_fence, shape), I32("count", quota_fence, count), NS("since_ns", quota_fence, since_ns),
+};
+static const struct book_column unused_columns[] = {
+	I32("workspace", quota_unused, workspace), I32("cluster", quota_unused, cluster), I32("shape", quota_unused, shape),
+	I32("count", quota_unused, count), I32("priority", quota_unused, priority), I32("times", quota_unused, times),
+	NS("last_ns", quota_unused, last_ns), NS("until_ns", quota_unused, until_ns), TEXT("reason", quota_unused, reason),
 };
 /* clang-format on */
 
@@ -340,6 +345,7 @@ static const struct book_rows book_rows_backoffs = ROWS("backoffs", backoff, quo
 static const struct book_rows book_rows_adoptions = ROWS("adoptions", adoption, quota_adoption);
 static const struct book_rows book_rows_switches = ROWS("switches", switch, quota_switch);
 static const struct book_rows book_rows_fences = ROWS("fences", fence, quota_fence);
+static const struct book_rows book_rows_unused = ROWS("unused", unused, quota_unused);
 static const struct book_rows book_rows_settings = ROWS("settings", setting, quota_settings);
 static const struct book_rows book_rows_nodes = ROWS("nodes", node, node_row);
 static const struct book_rows book_rows_gpus = ROWS("gpus", gpu, gpu_row);
@@ -492,6 +498,8 @@ quota_book_write(const struct quota_book *b, struct buf *out)
 		write_rows(&book_rows_switches, saved.world.switches, saved.world.switch_count, out);
 	if (saved.world.fence_count > 0)
 		write_rows(&book_rows_fences, saved.world.fences, saved.world.fence_count, out);
+	if (saved.world.unused_count > 0)
+		write_rows(&book_rows_unused, saved.world.unused, saved.world.unused_count, out);
 	buf_str(out, "}\n");
 	quota_saved_fini(&saved);
 }
@@ -793,14 +801,17 @@ read_rest(struct reader *r, struct err *err)
 	struct quota_adoption *adoptions;
 	struct quota_switch *switches;
 	struct quota_fence *fences;
+	struct quota_unused *unused;
 	const json_t *settings = json_object_get(r->doc, "settings"), *now = json_object_get(r->doc, "now_ns");
 
 	if (!read_rows(r, r->doc, &book_rows_exceptions, &exceptions, &r->world.exception_count, err) ||
 	    !read_rows(r, r->doc, &book_rows_backoffs, &backoffs, &r->world.backoff_count, err) ||
 	    !read_rows(r, r->doc, &book_rows_adoptions, &adoptions, &r->world.adoption_count, err) ||
 	    !read_rows(r, r->doc, &book_rows_switches, &switches, &r->world.switch_count, err) ||
-	    !read_rows(r, r->doc, &book_rows_fences, &fences, &r->world.fence_count, err))
+	    !read_rows(r, r->doc, &book_rows_fences, &fences, &r->world.fence_count, err) ||
+	    !read_rows(r, r->doc, &book_rows_unused, &unused, &r->world.unused_count, err))
 		return false;
+	r->world.unused = unused;
 	r->world.fences = fences;
 	r->world.adoptions = adoptions;
 	r->world.switches = switches;

@@ -253,6 +253,9 @@ read_rest(const struct book_names *n, const json_t *o, struct asked *a)
 	(void)number(o, "memory_bytes", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_MEMORY]);
 	(void)number(o, "storage_bytes", 0, MAX_AMOUNT, a, &a->r.other[QUOTA_STORAGE]);
 	read_age(o, a);
+	a->r.reason = text(o, "reason", a);
+	if (a->r.reason && strlen(a->r.reason) >= QUOTA_REASON_SIZE)
+		a->fault = "a reason has at most 128 bytes";
 	priced = number(o, "cost", 0, MAX_AMOUNT, a, &a->r.cost);
 	if (!a->fault && !priced)
 		a->r.cost = cost_of(n, &a->r);

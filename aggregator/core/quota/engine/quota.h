@@ -40,6 +40,10 @@
  * this is complete, a workspace whose enforcement is switched on stays as it was in that cluster. What was adopted is no victim for one grace, from
  * its adoption and from such a switch; then it is as any other lease.
  *
+ * Unused leases: for a request whose last lease expired unconfirmed nobody is evicted, first for the confirm time, then doubled each time: what the
+ * scheduler cannot place would evict again and again. It is the same request when workspace, cluster, shape, count and priority are the same. Another reason
+ * of its scheduler than that of the expired one ends this at once, a confirmed lease of the workspace and shape forgets it. It is admitted where there is room.
+ *
  * Fences: work that its scheduler says ended on a dead node counts nowhere from then on, but nobody has seen that its devices are empty. They are
  * fenced, neither free nor lendable, until telemetry speaks or the devices are gone. No hold waits for a fence. */
 #ifndef TOLLGATE_QUOTA_H
@@ -55,6 +59,7 @@
 #define QUOTA_ID_SIZE 128         /* of leases, requests, exceptions, with the NUL */
 #define QUOTA_NAME_SIZE 128       /* of tenants, workspaces, clusters, models, profiles, with the NUL */
 #define QUOTA_NODE_SIZE (LIMIT_NODE_NAME + 1)
+#define QUOTA_REASON_SIZE 129   /* of a scheduler's reason, with the NUL */
 #define QUOTA_MAX_COUNT 1000000 /* devices of one request */
 #define QUOTA_MAX_LEASES 1000000u
 #define QUOTA_MAX_PRIORITY 1000000000
@@ -155,6 +160,7 @@ struct quota_settings {
 	int64_t backoff_forget_ns; /* quiet time after which it begins anew */
 	int64_t confirm_ns;        /* an unconfirmed lease expires after this; 0: never */
 	int64_t silence_ns;        /* a confirmed lease is suspect after this; 0: never */
+	int64_t unused_most_ns; /* the longest time for which nobody is evicted because a lease was not used; 0: none. Logs of before have none */
 };
 
 struct quota_policy {
@@ -230,6 +236,7 @@ struct quota_lease {
 	int64_t renewed_ns; /* since when it may be confirmed, where that began anew; 0: since it was admitted */
 	bool adopted;       /* it ran before anybody asked for it */
 	int64_t adopted_ns; /* since when the book knows it; for one grace from then on it is no victim */
+	const char *reason; /* of its request, until it is confirmed; NULL or "": none */
 	int64_t unit_seconds, cost; /* committed in budgets */
 	int64_t other[QUOTA_OTHERS];
 };
@@ -252,6 +259,7 @@ struct quota_request {
 	int64_t cost;       /* for budgets of money */
 	int64_t submitted_ns; /* since when it waits: its scheduler may say that it did so before it was asked for. Never after the step */
 	int64_t expires_ns; /* 0: never */
+	const char *reason; /* why it waits, as its scheduler says; NULL or "": not said */
 	int64_t other[QUOTA_OTHERS];
 	/* As saved: the hold it has, empty when none. At least one part then waits for a lease. */
 	const struct quota_part *hold;
@@ -287,6 +295,14 @@ struct quota_backoff {
 	int64_t last_ns, until_ns;
 };
 
+/* Requests of which the last lease was not used. */
+struct quota_unused {
+	int32_t workspace, cluster, shape, count, priority;
+	int32_t times;             /* leases in a row */
+	int64_t last_ns, until_ns; /* the last one expired; nobody is evicted */
+	const char *reason;        /* of the last one */
+};
+
 /* Devices of a lost lease on one GPU. */
 struct quota_fence {
 	const char *id; /* the lease that had them */
@@ -314,6 +330,8 @@ struct quota_world {
 	size_t switch_count;
 	const struct quota_fence *fences; /* by node, GPU, shape and id */
 	size_t fence_count;
+	const struct quota_unused *unused; /* by workspace, cluster, shape, count and priority */
+	size_t unused_count;
 };
 
 struct quota_state;
@@ -417,6 +435,7 @@ enum quota_scope {
 	QUOTA_SCOPE_BACKOFF,     /* 7: have = ns until it may borrow again */
 	QUOTA_SCOPE_PREEMPTIBLE, /* 7: only preemptible work borrows */
 	QUOTA_SCOPE_HEAD,        /* 5: the head of the queue has a reservation of what this would use */
+	QUOTA_SCOPE_UNUSED,      /* 8: have = ns until leases may be evicted for it: its last one was not used */
 };
 
 struct quota_check {
@@ -522,9 +541,10 @@ struct quota_verdict {
 	size_t change_count;
 	/* Of QUOTA_CHANGE_REQUEST, where they are known: the fault, and the request to make instead. */
 	char *fault, *remedy;
-	bool unreserved;     /* borrow: nobody else reserves anything in its pool */
-	bool adopted;        /* it ran already */
-	bool or_preemptible; /* instead of QUOTA_CHANGE_RESERVED: ask as preemptible */
+	bool unreserved;         /* borrow: nobody else reserves anything in its pool */
+	bool adopted;            /* it ran already */
+	int64_t unused_until_ns; /* nobody is evicted for it until then; 0: not so */
+	bool or_preemptible;     /* instead of QUOTA_CHANGE_RESERVED: ask as preemptible */
 	/* Where its text is in that of the outcome, when that was written (quota_book_outcome_json). */
 	size_t text_at, text_len;
 };

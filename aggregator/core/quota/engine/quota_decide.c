@@ -71,7 +71,7 @@ quota_rule(struct quota_state *s, int32_t wait, struct ruling *ret)
 			ret->j[i] = quota_judge(s, wait, ret->account[i], NULL, NULL, NULL);
 	}
 	/* Admission in either pool comes before a reclaim in either; 8 is part of the reclaim. */
-	if (rule_admit(s, wait, ret) || rule_reclaim(s, wait, ret))
+	if (rule_admit(s, wait, ret) || (quota_unused_until(s, &s->waits.at[wait]) == 0 && rule_reclaim(s, wait, ret)))
 		return;
 	for (int i = 0; i < 2; i++)
 		ever = ever || quota_rule_declared(s, wait, ret->account[i], NULL);
@@ -155,6 +155,18 @@ has_own_victim(const struct ruling *r, int i)
 	return false;
 }
 
+/* Rule 8: nobody is evicted for it for a while. */
+static void
+check_unused(const struct quota_state *s, int32_t wait, struct checks *out)
+{
+	int64_t until_ns = quota_unused_until(s, &s->waits.at[wait]);
+
+	if (until_ns > 0)
+		*PUSH(*out) = (struct quota_check){.rule = QUOTA_RULE_OWN,
+		                                   .scope = QUOTA_SCOPE_UNUSED,
+		                                   .have = until_ns - s->now_ns};
+}
+
 /* Rule 8: rule 2 once more, as if the victims had ended. */
 static void
 check_limit_after(struct quota_state *s, int32_t wait, const struct ruling *r, struct checks *out)
@@ -196,6 +208,7 @@ make_checks(struct quota_state *s, int32_t wait, const struct ruling *r, struct 
 	}
 	for (int i = 0; i < 2; i++)
 		check_own(s, wait, r->account[i], has_own_victim(r, i), out);
+	check_unused(s, wait, out);
 	for (int i = 0; i < 2; i++)
 		(void)quota_rule_declared(s, wait, r->account[i], out);
 }
@@ -346,6 +359,8 @@ quota_make_verdict(struct quota_state *s, int32_t wait, const struct ruling *r, 
 	}
 	if (!granted)
 		verdict_changes(s, wait, r, ret);
+	if (r->decision == QUOTA_QUEUE)
+		ret->unused_until_ns = quota_unused_until(s, w);
 }
 
 void

@@ -267,6 +267,7 @@ tick_lease(struct quota_state *s, int32_t lease, struct gather *g)
 		quota_notice(g, QUOTA_ORDER_OVERDUE, l->id, "", l->in.due_ns);
 	}
 	if (l->in.state == QUOTA_ADMITTED && passed(s, quota_confirmable_since(&l->in), s->settings.confirm_ns)) {
+		quota_unused_expired(s, l, g);
 		return_lease(s, lease, QUOTA_LEASE_EXPIRED, g);
 	} else if (l->in.state == QUOTA_CONFIRMED && passed(s, l->in.seen_ns, s->settings.silence_ns)) {
 		l->in.state = QUOTA_SUSPECT;
@@ -316,6 +317,7 @@ static void
 tick(struct quota_state *s, struct gather *g)
 {
 	tick_leases(s, g);
+	quota_unused_forget(s);
 	for (size_t i = 0; i < s->waits.count; i++) {
 		const struct wait *w = &s->waits.at[i];
 
@@ -364,6 +366,11 @@ clock_set(struct quota_state *s, const struct quota_event *e)
 		if (s->backoffs.at[i].last_ns <= e->until_ns)
 			move(&s->backoffs.at[i].until_ns, INT64_MAX, by_ns);
 		move(&s->backoffs.at[i].last_ns, e->until_ns, by_ns);
+	}
+	for (size_t i = 0; i < s->unused.count; i++) {
+		if (s->unused.at[i].in.last_ns <= e->until_ns)
+			move(&s->unused.at[i].in.until_ns, INT64_MAX, by_ns);
+		move(&s->unused.at[i].in.last_ns, e->until_ns, by_ns);
 	}
 	for (size_t i = 0; i < s->fences.count; i++)
 		move(&s->fences.at[i].in.since_ns, e->until_ns, by_ns);
@@ -430,6 +437,9 @@ confirm(struct quota_state *s, int32_t lease, const struct quota_event *e, struc
 		quota_notice(g, QUOTA_REFUSED, l->id, "limit", s->now_ns);
 		return;
 	}
+	if (l->in.state == QUOTA_ADMITTED)
+		quota_unused_confirmed(s, l);
+	l->reason[0] = '\0';
 	l->in.state = QUOTA_CONFIRMED;
 	l->in.seen_ns = s->now_ns;
 	l->in.empty = false;

@@ -307,6 +307,7 @@ quota_scope_name(enum quota_scope s)
 		[QUOTA_SCOPE_BACKOFF] = "back-off",
 		[QUOTA_SCOPE_PREEMPTIBLE] = "preemptible",
 		[QUOTA_SCOPE_HEAD] = "head of the queue",
+		[QUOTA_SCOPE_UNUSED] = "unused lease",
 	};
 
 	return names[s];

@@ -127,6 +127,8 @@ next_event(const struct forecast *f, int64_t *ret_ns, struct quota_event *ret)
 	for (size_t i = 0; i < s->leases.count; i++)
 		if (s->leases.at[i].id[0] != '\0' && s->leases.at[i].in.adopted)
 			sooner(quota_spared_until(s, &s->leases.at[i]), s->now_ns, &next);
+	for (size_t i = 0; i < s->unused.count; i++)
+		sooner(s->unused.at[i].in.until_ns, s->now_ns, &next);
 	for (size_t i = 0; i < s->backoffs.count; i++)
 		sooner(s->backoffs.at[i].until_ns, s->now_ns, &next);
 	for (size_t i = 0; i < s->exceptions.count; i++) {

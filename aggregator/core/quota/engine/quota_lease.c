@@ -332,6 +332,7 @@ quota_lease_new(struct quota_state *s, const char *id, const struct quota_lease 
 	                    .units = in->count * s->shapes.at[in->shape].in.units,
 	                    .was = in->order};
 	memcpy(l->id, id, strlen(id) + 1);
+	quota_copy_reason(l->reason, in->reason);
 	if (a->first_lease != QUOTA_NONE)
 		s->leases.at[a->first_lease].prev = at;
 	a->first_lease = at;
@@ -510,6 +511,7 @@ quota_wait_new(struct quota_state *s, const struct quota_request *in)
 	if (in->shape != QUOTA_NONE)
 		w->units = in->count * s->shapes.at[in->shape].in.units;
 	memcpy(w->id, in->id, strlen(in->id) + 1);
+	quota_copy_reason(w->reason, in->reason);
 	hash_add(&s->wait_ids, hash_text(HASH_START, w->id), (size_t)at);
 	s->wait_count++;
 	s->tenants.at[tenant_of(s, in->workspace)].waiting++;
@@ -667,10 +669,11 @@ quota_admit(struct quota_state *s, int32_t wait, int32_t account, const struct p
 	struct wait *w = &s->waits.at[wait];
 	in_place(plan) struct plan held = {0};
 	struct quota_request in = w->in;
-	char id[QUOTA_ID_SIZE];
+	char id[QUOTA_ID_SIZE], reason[QUOTA_REASON_SIZE];
 	int32_t lease;
 
 	memcpy(id, w->id, sizeof(id));
+	memcpy(reason, w->reason, sizeof(reason));
 	if (w->account != QUOTA_NONE) {
 		ASSERT(w->missing == 0);
 		plan_of_hold(s, w, &held);
@@ -692,6 +695,7 @@ quota_admit(struct quota_state *s, int32_t wait, int32_t account, const struct p
 	                                              .unit_seconds = in.count * s->shapes.at[in.shape].in.units *
 	                                                              in.expected_s,
 	                                              .cost = in.cost,
+	                                              .reason = reason,
 	                                              .other = {in.other[0], in.other[1], in.other[2]}},
 	                        account);
 	s->leases.at[lease].batch = s->step;

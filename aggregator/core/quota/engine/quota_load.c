@@ -110,7 +110,7 @@ static bool
 load_settings(struct quota_state *s, const struct quota_settings *in, struct err *err)
 {
 	const int64_t times[] = {in->grace_ns,   in->aging_ns,          in->head_wait_ns, in->backoff_ns,
-	                         in->confirm_ns, in->backoff_forget_ns, in->silence_ns};
+	                         in->confirm_ns, in->backoff_forget_ns, in->silence_ns,   in->unused_most_ns};
 
 	if (in->burst < 0 || in->burst > 1000)
 		return bad(err, "settings", 0, "burst", in->burst);
@@ -310,7 +310,7 @@ quota_lease_ok(const struct quota_state *s, const struct quota_lease *in)
 	       in->count <= QUOTA_MAX_COUNT &&
 	       (in->node == QUOTA_NONE || in->node == QUOTA_NOWHERE || index_ok(in->node, s->nodes.count)) &&
 	       others_ok(in->other) && in->unit_seconds >= 0 && in->cost >= 0 && in->order <= QUOTA_ENFORCED &&
-	       in->state <= QUOTA_SUSPECT;
+	       in->state <= QUOTA_SUSPECT && (!in->reason || name_ok(in->reason, QUOTA_REASON_SIZE));
 }
 
 /* The node it names, else the first node where all of it fits, else wherever it fits. */
@@ -392,7 +392,8 @@ quota_request_ok(const struct quota_state *s, const struct quota_request *in)
 	       (in->shape == QUOTA_NONE || index_ok(in->shape, s->shapes.count)) && in->count >= 0 &&
 	       in->count <= QUOTA_MAX_COUNT && in->per_node >= 0 && others_ok(in->other) && in->cost >= 0 &&
 	       in->cost <= MAX_AMOUNT && in->expected_s >= 0 && in->expected_s <= MAX_SECONDS &&
-	       in->priority >= -QUOTA_MAX_PRIORITY && in->priority <= QUOTA_MAX_PRIORITY;
+	       in->priority >= -QUOTA_MAX_PRIORITY && in->priority <= QUOTA_MAX_PRIORITY &&
+	       (!in->reason || name_ok(in->reason, QUOTA_REASON_SIZE));
 }
 
 static bool
@@ -507,6 +508,11 @@ load_rest(struct quota_state *s, const struct quota_world *w, struct err *err)
 			return bad(err, "back-off", i, "workspace, cluster or model", in->workspace);
 		*PUSH(s->backoffs) = *in;
 	}
+	for (size_t i = 0; i < w->unused_count; i++) {
+		if (!quota_unused_ok(s, &w->unused[i]))
+			return bad(err, "unused lease", i, "a field, count", w->unused[i].count);
+		quota_unused_add(s, &w->unused[i]);
+	}
 	for (size_t i = 0; i < w->fence_count; i++) {
 		if (!quota_fence_ok(s, &w->fences[i]))
 			return bad(err, "fence", i, "a field, count", w->fences[i].count);
@@ -563,6 +569,7 @@ quota_free(struct quota_state *s)
 	mem_free(s->adoptions.at);
 	mem_free(s->switches.at);
 	mem_free(s->fences.at);
+	mem_free(s->unused.at);
 	mem_free(s->touched.at);
 	hash_fini(&s->lease_ids);
 	hash_fini(&s->wait_ids);

@@ -207,6 +207,7 @@ save_leases(const struct quota_state *s, struct quota_memory **m, struct quota_w
 			continue;
 		*out = in->in;
 		out->id = quota_keep_text(m, in->id);
+		out->reason = in->reason[0] != '\0' ? quota_keep_text(m, in->reason) : NULL;
 		out->node = QUOTA_NOWHERE;
 		out->shared = s->accounts.at[in->account].base.shared;
 		out->parts = save_places(s, m, in->first_part, &out->part_count);
@@ -220,6 +221,7 @@ save_leases(const struct quota_state *s, struct quota_memory **m, struct quota_w
 			continue;
 		*out = in->in;
 		out->id = quota_keep_text(m, in->id);
+		out->reason = in->reason[0] != '\0' ? quota_keep_text(m, in->reason) : NULL;
 		out->hold = save_parts(s, m, in->first_part, &out->hold_count);
 		out->hold_owed = in->account != QUOTA_NONE && in->hold_owed;
 		out->head_shared = in->head_of != QUOTA_NONE && s->pools.at[in->head_of].tenant == QUOTA_NONE;
@@ -240,6 +242,7 @@ save_rest(const struct quota_state *s, struct quota_memory **m, struct quota_wor
 	struct quota_adoption *adoptions = quota_keep(m, s->adoptions.count, sizeof(*adoptions));
 	struct quota_switch *switches = quota_keep(m, s->switches.count, sizeof(*switches));
 	struct quota_fence *fences = quota_keep(m, s->fences.count, sizeof(*fences));
+	struct quota_unused *unused = quota_keep(m, s->unused.count, sizeof(*unused));
 
 	for (size_t i = 0; i < s->exceptions.count; i++) {
 		exceptions[i] = s->exceptions.at[i].in;
@@ -265,6 +268,12 @@ save_rest(const struct quota_state *s, struct quota_memory **m, struct quota_wor
 	}
 	w->fences = fences;
 	w->fence_count = s->fences.count;
+	for (size_t i = 0; i < s->unused.count; i++) {
+		unused[i] = s->unused.at[i].in;
+		unused[i].reason = quota_keep_text(m, s->unused.at[i].reason);
+	}
+	w->unused = unused;
+	w->unused_count = s->unused.count;
 }
 
 void
@@ -338,6 +347,7 @@ quota_clone(const struct quota_state *s)
 	COPY(c, s, adoptions);
 	COPY(c, s, switches);
 	COPY(c, s, fences);
+	COPY(c, s, unused);
 	COPY(c, s, touched);
 	hash_copy(&c->lease_ids, &s->lease_ids);
 	hash_copy(&c->wait_ids, &s->wait_ids);

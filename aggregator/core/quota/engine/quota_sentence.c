@@ -312,6 +312,17 @@ when(const struct quota_verdict *v, struct buf *out)
 	}
 }
 
+/* Rounded up to a second. */
+static void
+unused(const struct quota_verdict *v, struct buf *out)
+{
+	char at[TIME_TEXT_SIZE];
+
+	if (v->unused_until_ns > 0)
+		buf_printf(out, " Nobody is evicted for it until %s: its last lease was not used.",
+		           time_format((v->unused_until_ns + NS_PER_S - 1) / NS_PER_S * NS_PER_S, at));
+}
+
 static void
 what_to_do(const struct quota_namer *namer, const struct quota_verdict *v, struct buf *out)
 {
@@ -404,6 +415,7 @@ quota_sentences(const struct quota_namer *namer, const struct quota_verdict *v, 
 			buf_str(out, "It waits for its turn.");
 		else
 			why(namer, v, &v->changes[0], out);
+		unused(v, out);
 		when(v, out);
 		if (v->change_count > 0)
 			what_to_do(namer, v, out);

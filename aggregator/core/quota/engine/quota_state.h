@@ -152,7 +152,8 @@ struct part {
 
 struct lease {
 	char id[QUOTA_ID_SIZE]; /* "": this position is free */
-	struct quota_lease in;  /* its pointers are not used */
+	char reason[QUOTA_REASON_SIZE];
+	struct quota_lease in; /* its pointers are not used */
 	int32_t account, first_part;
 	int32_t next, prev; /* of the same account */
 	int32_t promises;   /* parts of holds that wait for it */
@@ -169,6 +170,7 @@ struct lease {
 
 struct wait {
 	char id[QUOTA_ID_SIZE];
+	char reason[QUOTA_REASON_SIZE];
 	struct quota_request in;
 	int64_t units;
 	int32_t first_part;               /* of its hold */
@@ -190,6 +192,11 @@ struct exception {
 	char id[QUOTA_ID_SIZE];
 	struct quota_exception in;
 	bool running;
+};
+
+struct unused {
+	char reason[QUOTA_REASON_SIZE];
+	struct quota_unused in; /* its reason is not used */
 };
 
 struct fence {
@@ -242,6 +249,7 @@ struct quota_state {
 	ARRAY_OF(quota_adoption) adoptions; /* by cluster */
 	ARRAY_OF(quota_switch) switches;    /* by workspace and cluster */
 	ARRAY_OF(fence) fences;             /* by node, GPU, shape and id */
+	ARRAY_OF(unused) unused;            /* by workspace, cluster, shape, count and priority */
 	ARRAY_OF(place_of_lease) touched;   /* leases whose order changed in this step */
 	struct hash lease_ids, wait_ids;
 	int32_t first_cluster_cap;
@@ -472,6 +480,22 @@ void quota_lose(struct quota_state *s, int32_t lease, struct gather *g);
 void quota_unfence(struct quota_state *s, const struct quota_event *e, struct gather *g);
 /* Ends the fences of a GPU on devices that it has not any more. */
 void quota_unfence_gone(struct quota_state *s, int32_t gpu, struct gather *g);
+
+/* ---- quota_unused.c: requests of which the last lease was not used ------------------------------------------------------------- */
+
+MUST_CHECK bool quota_unused_ok(const struct quota_state *s, const struct quota_unused *in);
+/* In its place of the list. */
+void quota_unused_add(struct quota_state *s, const struct quota_unused *in);
+/* A lease expires unconfirmed. Holds of such requests are dropped. */
+void quota_unused_expired(struct quota_state *s, const struct lease *l, struct gather *g);
+/* A lease is confirmed for the first time. */
+void quota_unused_confirmed(struct quota_state *s, const struct lease *l);
+/* Those that are long past. */
+void quota_unused_forget(struct quota_state *s);
+/* Until when nobody is evicted for the request; 0: it may reclaim. */
+int64_t quota_unused_until(const struct quota_state *s, const struct wait *w);
+/* A reason that may be missing, into its place. */
+void quota_copy_reason(char to[QUOTA_REASON_SIZE], const char *from);
 
 /* ---- quota_event.c ------------------------------------------------------------------------------------------------------------- */
 

@@ -46,6 +46,7 @@ check_measure_of(enum quota_rule rule, enum quota_scope scope, enum quota_budget
 	case QUOTA_SCOPE_STORAGE:
 	case QUOTA_SCOPE_TENANT_MEMORY:
 	case QUOTA_SCOPE_TENANT_STORAGE: return CHECK_BYTES;
+	case QUOTA_SCOPE_UNUSED:
 	case QUOTA_SCOPE_BACKOFF: return CHECK_SECONDS;
 	default: break;
 	}

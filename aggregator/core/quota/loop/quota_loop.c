@@ -38,7 +38,7 @@ loop_clock(struct loop *l)
 	buf_init(&text, TEXT_BYTES);
 	l->out->pace = (struct quota_pace){l->in->boot_ns, lived_ns};
 	if (was->boot_ns == 0 || (off_ns < 0 && passed_ns > GAP_NS) ||
-	    l->w->lease_count + l->w->waiting_count + l->w->backoff_count + l->w->fence_count == 0)
+	    l->w->lease_count + l->w->waiting_count + l->w->backoff_count + l->w->fence_count + l->w->unused_count == 0)
 		return;
 	l->out->pace.lived_ns = lived_ns - off_ns;
 	if (off_ns > -STEP_NS && off_ns < STEP_NS)
