@@ -133,8 +133,8 @@ wire_batch_free(struct wire_batch *b)
 	mem_free(b);
 }
 
-/* Level 6 is 3 % smaller than 1 and costs 0.15 us more per record; a batch is compressed once and stored for months. */
-#define WIRE_GZIP_LEVEL 6
+/* Level 9 is 1 % smaller than 6 and costs 0.9 us more per record; a batch is compressed once, by its node, and stored for months. */
+#define WIRE_GZIP_LEVEL 9
 
 bool
 wire_pack(const struct wire_batch *b, struct buf *out, struct err *err)
