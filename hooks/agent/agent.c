@@ -24,7 +24,7 @@ struct agent {
 	struct ticker *turns; /* the same, for its own thread */
 	struct partitions partitions;
 	int64_t partitions_at_ns; /* 0: not read yet */
-	bool book_empty;          /* the last list had no request of this cluster */
+	bool book_empty;          /* the last list had no request of this cluster, and none was made since */
 	int64_t marks_left;       /* of this turn */
 	int64_t down_since_ns;    /* the aggregator; 0: it answers */
 	pthread_mutex_t lock;
@@ -180,6 +180,8 @@ ask_for(struct agent *a, const struct job *j, struct err *err)
 	case SHAPE_NOBODY: handle_nobody(a, j, known); return true;
 	case SHAPE_UNKNOWN: break;
 	}
+	/* The job may have ended when the queue is read next: its lease must be looked for all the same. */
+	a->book_empty = false;
 	if (!done(a, ACTION_ASK, j->key, quota_client_ask(a->client, j, dry_run, &answer, err), err))
 		return false;
 	switch (answer.kind) {

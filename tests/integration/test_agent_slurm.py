@@ -126,6 +126,13 @@ class HoldMode(unittest.TestCase):
         self.wait_state(job, "COMPLETED")
         wait_for("the end of its lease", lambda: not self.requests() and self.free_gpus() == GPUS, self.agent)
 
+    def test_a_job_that_ends_before_the_queue_is_read_again_leaves_no_lease(self):
+        self.agent.kill9()
+        self.agent = Agent(self, "--poll-interval", "5s").ready()
+        job = self.submit("physics", 2, "true")
+        self.slurm.wait(job, "COMPLETED")
+        wait_for("the end of its lease", lambda: not self.requests() and self.free_gpus() == GPUS, self.agent)
+
     def test_a_borrower_gives_way_to_the_owner_and_runs_again_by_itself(self):
         borrower = self.submit("chem", 3)
         self.wait_state(borrower, "RUNNING")
