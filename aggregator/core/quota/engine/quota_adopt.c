@@ -272,8 +272,8 @@ quota_switches_under(const struct quota_state *s, const struct quota_policy *pol
                      size_t *ret_switch_count)
 {
 	struct quota_adoption *adoptions = mem_array(s->adoptions.count + 1, sizeof(*adoptions));
-	struct quota_switch *switches = NULL;
-	size_t count = 0, cap = 0;
+	struct quota_switch *switches = mem_array(policy->workspace_count * s->adoptions.count + 1, sizeof(*switches));
+	size_t count = 0;
 
 	for (size_t i = 0; i < s->adoptions.count; i++)
 		adoptions[i] = s->adoptions.at[i];
@@ -289,7 +289,6 @@ quota_switches_under(const struct quota_state *s, const struct quota_policy *pol
 					adoptions[i].switched_ns = s->now_ns;
 				continue;
 			}
-			array_room(switches, count, cap);
 			switches[count++] = (struct quota_switch){.workspace = (int32_t)w,
 			                                          .cluster = adoptions[i].cluster,
 			                                          .enforce = before};
