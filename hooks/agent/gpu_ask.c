@@ -34,6 +34,12 @@ is_word(const char *s, const char *word, size_t n)
 }
 
 static bool
+is_gpu_name(const char *s, size_t n)
+{
+	return is_word(s, "gpu", n) || is_word(s, "mps", n) || is_word(s, "shard", n);
+}
+
+static bool
 type_is_sound(const char *s)
 {
 	for (; *s; s++)
@@ -87,8 +93,18 @@ read_entry(char *text, struct entry *ret, struct err *err)
 		return err_set(err, ERR_INVALID,
 		               "%.*s: parts of a GPU have no lease here; ask for whole GPUs or MIG instances", (int)len,
 		               name);
-	if (!is_word(name, "gpu", len))
+	if (!is_word(name, "gpu", len)) {
+		for (const char *at = text; *at; at++) {
+			const char *word = at + strlen("gres");
+
+			if (strncmp(at, "gres", strlen("gres")) != 0)
+				continue;
+			word += *word == ':' || *word == '/';
+			if (is_gpu_name(word, strcspn(word, ":=")))
+				return err_set(err, ERR_INVALID, "gres: \"%.64s\": write gres:gpu:TYPE:COUNT", text);
+		}
 		return true;
+	}
 	ret->is_gpu = true;
 	rest = name + len;
 	if (*rest == '\0')

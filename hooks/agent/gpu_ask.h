@@ -2,7 +2,8 @@
  *
  * Rules:
  *  1. A TRES text is a list of [gres:|gres/]NAME[:TYPE][:COUNT] or NAME[:TYPE]=COUNT; without a count it is one. Names other than gpu, mps and
- *     shard are not our matter. mps and shard are refused: a lease is of whole GPUs or MIG instances.
+ *     shard are not our matter. mps and shard are refused: a lease is of whole GPUs or MIG instances. Slurm's own parser finds "gres" anywhere in an
+ *     entry, with or without a divider after it: an entry that is a GPU to it alone ("xgresgpu:8") is refused.
  *  2. One job has GPUs of one type. An untyped request has the type of its partition where that has one only.
  *  3. The number is that of --gpus; else of each node times the nodes; else of each task times the tasks. Of a range of nodes the largest counts.
  *  4. per_node is what each node gives, where the request says so; 0: any distribution. (Of --gpus alone Slurm's queue does not tell whether one

@@ -301,22 +301,35 @@ add_mark(struct buf *out, const struct question *q)
 	encode(out, buf_text(&mark));
 }
 
-static enum hook_result
-answer_submit(struct hook_desk *d, const struct question *q, int64_t now_ns, struct buf *out)
+/* Rules 1 and 2. */
+static bool
+read_ask(const struct hook_desk *d, const struct question *q, const char *partition, struct gpu_ask *ret,
+         struct err *err)
 {
+	const char *per_node = field(q, "tres_per_node");
 	struct gpu_ask_text t = {.per_job = field(q, "tres_per_job"),
-	                         .per_node = field(q, "tres_per_node"),
+	                         .per_node = *per_node ? per_node : field(q, "gres"),
 	                         .per_socket = field(q, "tres_per_socket"),
 	                         .per_task = field(q, "tres_per_task"),
 	                         .min_nodes = number(q, "min_nodes", 0),
 	                         .max_nodes = number(q, "max_nodes", 0),
 	                         .tasks = number(q, "tasks", 0),
 	                         .exclusive = is_set(q, "exclusive")};
+
+	if (!gpu_ask_parse(&t, partitions_find(&d->partitions, partition), ret, err))
+		return false;
+	return ret->gpus > 0 || number(q, "tasks_per_gpu", 0) == 0 ||
+	       err_set(err, ERR_INVALID, "ntasks-per-gpu: say how many GPUs, with --gpus");
+}
+
+static enum hook_result
+answer_submit(struct hook_desk *d, const struct question *q, int64_t now_ns, struct buf *out)
+{
 	struct job j = {.batch = !is_set(q, "interactive"), .requeue = number(q, "requeue", 1) != 0};
 	const struct shape *s;
 	struct err err = {0};
 
-	if (!gpu_ask_parse(&t, partitions_find(&d->partitions, field(q, "partition")), &j.ask, &err)) /* 2 */
+	if (!read_ask(d, q, field(q, "partition"), &j.ask, &err)) /* 2 */
 		return answer(out, HOOK_REFUSE, "Tollgate: ", err.text);
 	if (j.ask.gpus == 0) /* 1 */
 		return answer(out, HOOK_PASS, "", "");
@@ -355,14 +368,25 @@ remember_hold(struct hook_desk *d, const struct question *q, bool hold)
 static enum hook_result
 answer_modify(struct hook_desk *d, const struct question *q, struct buf *out)
 {
-	static const char *const request[] = {"account",       "qos",           "begin",           "min_nodes",
-	                                      "max_nodes",     "tasks",         "features",        "tres_per_job",
-	                                      "tres_per_node", "tres_per_task", "tres_per_socket", "partition"};
+	static const char *const request[] = {
+		"account",         "qos",        "begin",        "min_nodes",     "max_nodes",
+		"tasks",           "features",   "tres_per_job", "tres_per_node", "tres_per_task",
+		"tres_per_socket", "partition",  "gres",         "tasks_per_gpu", "sockets_per_node",
+		"nodes",           "reservation"};
 	struct mark m = mark_parse(field(q, "admin_comment"));
 	const char *hold = field(q, "hold");
 
-	if (m.word == MARK_NONE)
-		return answer(out, HOOK_PASS, "", "");
+	if (m.word == MARK_NONE) { /* 8 */
+		const char *partition = field(q, "partition");
+		struct gpu_ask ask = {0};
+		struct err err = {0};
+
+		if (read_ask(d, q, *partition ? partition : field(q, "was_partition"), &ask, &err) && ask.gpus == 0)
+			return answer(out, HOOK_PASS, "", "");
+		return answer(
+			out, HOOK_REFUSE, "",
+			"a job that was submitted without GPUs gets none by a change: cancel it, and submit another");
+	}
 	if (m.word == MARK_RUN || m.word == MARK_DRAIN) { /* 7 */
 		for (size_t i = 0; i < ARRAY_LEN(request); i++)
 			if (*field(q, request[i]))

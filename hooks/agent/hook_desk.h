@@ -3,13 +3,14 @@
  * A question is one line: a verb, then NAME=VALUE fields separated by tabs, values percent-encoded; an answer likewise (hooks/slurm/job_submit.lua). slurmctld
  * waits for the answer with its locks held, so nothing here waits for Slurm or the aggregator. Rules for a submission:
  *  1. It asks for no GPU: pass.
- *  2. It asks in a way that cannot be leased (gpu_ask.h; heterogeneous jobs): refuse, with the reason.
+ *  2. It asks in a way that cannot be leased (gpu_ask.h; heterogeneous jobs; --ntasks-per-gpu without a number of GPUs): refuse, with the reason.
  *  3. The aggregator rejected the same ask (account, user, type, number) a short time ago: refuse, with the aggregator's sentence.
  *  4. No workspace has the same account and user, by an answer of a short time ago: pass or refuse, by the option `unattributed`.
  *  5. Otherwise hold: the agent asks the aggregator, and releases the job when it is admitted.
  * And for a user's change of a marked job:
  *  6. Lifting our hold is refused; where the user held the job too, that hold is forgotten. A hold of a waiting job is remembered.
- *  7. Anything else may change while the job waits: it is asked for anew. Once it is admitted, only its time limit may. */
+ *  7. Anything else may change while the job waits: it is asked for anew. Once it is admitted, only its time limit may.
+ *  8. A job without a mark gets no GPU by a change: a submission alone is asked about. */
 #ifndef TOLLGATE_AGENT_HOOK_DESK_H
 #define TOLLGATE_AGENT_HOOK_DESK_H
 

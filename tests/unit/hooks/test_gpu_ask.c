@@ -80,6 +80,7 @@ requests_that_cannot_be_leased_are_refused_with_a_reason(void **state)
 		const struct node_gpus *nodes;
 		const char *begins;
 	} rows[] = {
+		{"a GPU to Slurm's parser alone", {.per_job = "xgresgpu:8"}, NULL, "gres: \"xgresgpu:8\": write"},
 		{"two types",
 	         {.per_node = "gpu:a100:1,gpu:1g.10gb:2"},
 	         NULL,

@@ -91,6 +91,10 @@ an_answer_is_believed_for_its_time(void **state)
 static void
 changes_by_users(void **state)
 {
+	static const char *const by_change[] = {"modify\ttres_per_job=gres:gpu:8\tjob=7", "modify\tgres=gpu:8\tjob=7",
+	                                        "modify\ttasks_per_gpu=1\tjob=7",
+	                                        "modify\ttres_per_job=gresgpu:8\tjob=7",
+	                                        "modify\tpartition=p\texclusive=1\tjob=7"};
 	struct hook_desk *d = hook_desk_new(UNATTRIBUTED_PASS);
 	struct user_hold *holds;
 	size_t n = 0;
@@ -109,6 +113,16 @@ changes_by_users(void **state)
 	is_answered(d, "7: its time limit may change",
 	            "modify\ttime_limit_s=60\tjob=7\tadmin_comment=tollgate%20run.0%20admitted:%20x", "pass\t");
 	is_answered(d, "a job without a mark", "modify\taccount=b\tjob=7\tadmin_comment=of%20the%20site", "pass\t");
+	is_answered(
+		d, "7: nodes of an admitted job",
+		"modify\tnodes=gn7\tjob=7\tadmin_comment=tollgate%20run.0%20admitted:%20x",
+		"refuse\tnodes%20cannot%20change%20once%20the%20job%20was%20admitted:%20cancel%20it,%20and%20submit%20another");
+	for (size_t i = 0; i < ARRAY_LEN(by_change); i++)
+		is_answered(
+			d, "8: no GPU by a change", by_change[i],
+			"refuse\ta%20job%20that%20was%20submitted%20without%20GPUs%20gets%20none%20by%20a%20change:%20cancel%20it,%20and%20submit%20another");
+	is_answered(d, "2: tasks alone", "submit\ttasks=8\ttasks_per_gpu=1\tuser=a\tpartition=p",
+	            "refuse\tTollgate:%20ntasks-per-gpu:%20say%20how%20many%20GPUs,%20with%20--gpus");
 	holds = hook_desk_take_holds(d, &n);
 	assert_int_equal(n, 2);
 	assert_true(holds[0].job == 7 && holds[0].array_id == 0 && !holds[0].hold);
