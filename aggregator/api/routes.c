@@ -94,7 +94,7 @@ const struct http_route api_routes[] = {
          "work that runs already becomes a confirmed lease where it runs; request_id makes it idempotent"},
 	{"PUT", "/v1/adoption", DECIDE, SMALL_BODY, handle_adoption_put, ROLES_SCHEDULE,
          "whether everything that runs in a cluster was adopted: until then a switch of enforcement waits"},
-	{"GET", "/v1/adoption", DECIDE, 0, handle_adoption_list, ROLES_SCHEDULE,
+	{"GET", "/v1/adoption", DECIDE, 0, handle_adoption_list, ROLES_SCHEDULE | ROLE_BILLING,
          "the clusters whose schedulers adopt what runs, and whether that is complete"},
 	{"GET", "/v1/reclaims", DECIDE | HTTP_POLLS, 0, handle_reclaims, ROLES_READ | ROLE_SCHEDULER,
          "what leases are asked to give back; wait for more than was known after an event; tenant, wait, after"},

@@ -27,6 +27,7 @@ ADMINS = {"admin", "tenant-admin"}
 MONEY = {"admin", "billing"}
 READ = MONEY | TENANT
 ASK = ADMINS | {"developer", "scheduler"}
+SCHEDULE = {"admin", "scheduler"}
 OPEN = {"open"}
 JOIN = {"join-token"}
 
@@ -71,6 +72,12 @@ EXPECTED = {
     ("DELETE", "/v1/decisions/"): (ASK, "/v1/decisions/never-asked"),
     ("GET", "/v1/leases"): (READ | {"scheduler"}, None),
     ("POST", "/v1/leases/"): (ASK, "/v1/leases/never-asked/heartbeat"),
+    ("PUT", "/v1/leases/"): (SCHEDULE, "/v1/leases/never-asked/workloads"),
+    ("POST", "/v1/admit"): (ASK, None),
+    ("POST", "/v1/adopt"): (SCHEDULE, None),
+    ("PUT", "/v1/adoption"): (SCHEDULE, None),
+    ("GET", "/v1/adoption"): (SCHEDULE | {"billing"}, None),
+    ("POST", "/v1/agents"): (SCHEDULE, None),
     ("GET", "/v1/reclaims"): (READ | {"scheduler"}, None),
     ("POST", "/v1/reclaims/"): (ASK, "/v1/reclaims/999999999/ack"),
     ("GET", "/v1/quota"): (READ | {"scheduler"}, None),
