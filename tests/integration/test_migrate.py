@@ -178,7 +178,7 @@ class Connection(unittest.TestCase):
         led.run("token", "admin")
         self.assertEqual(
             dict(led.rows("select * from public.seen")),
-            {"application_name": "store_tool", "TimeZone": "UTC", "statement_timeout": "120000", "lock_timeout": "60000", "search_path": "tollgate",
+            {"application_name": "store_tool", "TimeZone": "UTC", "statement_timeout": "600000", "lock_timeout": "600000", "search_path": "tollgate",
              "client_encoding": "UTF8"},
         )  # fmt: skip
 
