@@ -237,14 +237,14 @@ explain(struct agent *a, const struct job *j, const struct mark *m, const struct
 }
 
 static void
-tell_job(struct agent *a, const struct job *j, const struct request *r, const struct mark *m)
+tell_job(struct agent *a, const struct job *j, int64_t due_in_ns, const struct mark *m)
 {
 	char text[160];
 	struct err err = {0};
 
 	snprintf(text, sizeof(text),
 	         "Tollgate: the owner of these GPUs needs them: this job is requeued in about %" PRId64 " s",
-	         (r->due_in_ns > a->options->kill_wait_ns ? r->due_in_ns - a->options->kill_wait_ns : 0) / NS_PER_S);
+	         (due_in_ns > a->options->kill_wait_ns ? due_in_ns - a->options->kill_wait_ns : 0) / NS_PER_S);
 	/* A job without a step of srun has no place for a message. */
 	if (!slurm_notify(&a->slurm, j, text, &err))
 		log_event(LOG_DEBUG, "not told", LS("job", j->key), LS("error", err.text));
@@ -261,21 +261,29 @@ act(struct agent *a, const struct turn *t, const struct action *x, struct err *e
 	const struct request *r = x->request == NO_REQUEST ? NULL : &t->requests.at[x->request];
 	struct err slurm = {0};
 
+	if (x->kind == ACTION_RELEASE)
+		return done(a, x->kind, r->of.key, quota_client_release(a->client, r, err), err);
+	if (x->kind == ACTION_CANCEL)
+		return done(a, x->kind, r->of.key, quota_client_cancel(a->client, r, err), err);
+	if (x->kind == ACTION_ACK)
+		return done(a, x->kind, r->of.key, quota_client_ack(a->client, r, err), err);
+	if (!j)
+		return true; /* never: the other actions are about a job */
 	switch (x->kind) {
 	case ACTION_ASK: return ask_for(a, j, err);
 	case ACTION_START: start_job(a, j, "admitted", "its GPUs are given"); return true;
 	case ACTION_CONFIRM: return done(a, x->kind, j->key, quota_client_confirm(a->client, r, j, err), err);
-	case ACTION_RELEASE: return done(a, x->kind, r->of.key, quota_client_release(a->client, r, err), err);
-	case ACTION_CANCEL: return done(a, x->kind, r->of.key, quota_client_cancel(a->client, r, err), err);
-	case ACTION_ACK: return done(a, x->kind, r->of.key, quota_client_ack(a->client, r, err), err);
 	case ACTION_MARK: return explain(a, j, &x->mark, r, err);
 	case ACTION_HOLD:
 		if (done(a, x->kind, j->key, slurm_hold(&a->slurm, j, &slurm), &slurm))
 			done(a, ACTION_MARK, j->key,
 			     slurm_mark(&a->slurm, j, &x->mark, "its lease ended before it started", &slurm), &slurm);
 		return true;
-	case ACTION_TELL: tell_job(a, j, r, &x->mark); return true;
+	case ACTION_TELL: tell_job(a, j, r ? r->due_in_ns : 0, &x->mark); return true;
 	case ACTION_REQUEUE: done(a, x->kind, j->key, slurm_requeue_held(&a->slurm, j, &slurm), &slurm); return true;
+	case ACTION_RELEASE:
+	case ACTION_CANCEL:
+	case ACTION_ACK:
 	case ACTION_KINDS: break;
 	}
 	return true;

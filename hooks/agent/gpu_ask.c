@@ -214,9 +214,8 @@ gpu_ask_parse(const struct gpu_ask_text *t, const struct node_gpus *nodes, struc
 		return err_set(err, ERR_INVALID, "gpus-per-socket: say --gpus-per-node or --gpus instead");
 	if (job > 0) /* 3 */
 		ask.gpus = job;
-	else if (node > 0 && !times(node, node_count, &ask.gpus, err))
-		return false;
-	else if (node == 0 && task > 0 && !times(task, t->tasks > node_count ? t->tasks : node_count, &ask.gpus, err))
+	else if ((node > 0 && !times(node, node_count, &ask.gpus, err)) ||
+	         (node == 0 && task > 0 && !times(task, t->tasks > node_count ? t->tasks : node_count, &ask.gpus, err)))
 		return false;
 	if (node > 0 && ask.gpus % node == 0) /* 4 */
 		ask.per_node = node;

@@ -48,8 +48,9 @@ text_fit(char *out, size_t size, const char *text)
 /* ---- marks ---- */
 
 struct mark
-mark_parse(const char *s)
+mark_parse(const char *admin_comment)
 {
+	const char *s = admin_comment;
 	struct mark m = {0}, none = {0};
 	size_t n;
 

@@ -359,8 +359,7 @@ list(struct quota_client *c, const char *what, const char *query, struct request
 
 	do {
 		owned(json) json_t *doc = NULL;
-		const json_t *row;
-		size_t i;
+		const json_t *rows;
 
 		snprintf(path, sizeof(path), "/v1/%s?limit=%d%s", what, PAGE, query);
 		if (before > 0)
@@ -371,7 +370,9 @@ list(struct quota_client *c, const char *what, const char *query, struct request
 			return httpc_problem(&c->reply, path, err);
 		if (!read_reply(c, &doc, err))
 			return false;
-		json_array_foreach(json_object_get(doc, what), i, row) add_row(c, row, into);
+		rows = json_object_get(doc, what);
+		for (size_t i = 0; i < json_array_size(rows); i++)
+			add_row(c, json_array_get(rows, i), into);
 		before = json_integer_value(json_object_get(doc, "next"));
 	} while (before > 0);
 	return true;

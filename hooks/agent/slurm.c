@@ -36,10 +36,10 @@ slurm_queue(const struct slurm *s, const struct partitions *partitions, struct j
 {
 	in_place(job_list) struct job_list jobs = {0};
 	struct reading r = {.partitions = partitions, .jobs = &jobs, .now_s = time_wall_ns() / NS_PER_S};
+	static const char format[] = SQUEUE_FORMAT;
 	char path[PATH_SIZE];
 	/* -r: each task of an array by itself. main() has set SLURM_TIME_FORMAT, so that times are seconds. */
-	const char *const argv[] = {
-		program(s, "squeue", path), "--noheader", "--array", "--Format", SQUEUE_FORMAT, NULL};
+	const char *const argv[] = {program(s, "squeue", path), "--noheader", "--array", "--Format", format, NULL};
 
 	if (!command_run(argv, s->timeout_ns, take_job, &r, err))
 		return false;
