@@ -402,8 +402,7 @@ quota_client_list(struct quota_client *c, struct request_list *ret, struct err *
 	in_place(request_list) struct request_list all = {0};
 	in_place(hash) struct hash by_id = {0};
 	owned(json) json_t *doc = NULL;
-	const json_t *row;
-	size_t i;
+	const json_t *reclaims;
 
 	/* In this order nothing is in both lists. A request that is admitted between them is in neither: its job asks again, and gets the same answer. */
 	if (!list(c, "leases", "", &all, err) || !list(c, "decisions", "&status=waiting", &all, err) ||
@@ -413,9 +412,11 @@ quota_client_list(struct quota_client *c, struct request_list *ret, struct err *
 		return httpc_problem(&c->reply, "reclaims", err);
 	if (!read_reply(c, &doc, err))
 		return false;
-	for (i = 0; i < all.count; i++)
+	for (size_t i = 0; i < all.count; i++)
 		hash_add(&by_id, hash_text(HASH_START, all.at[i].id), i);
-	json_array_foreach(json_object_get(doc, "reclaims"), i, row) add_order(row, &by_id, &all);
+	reclaims = json_object_get(doc, "reclaims");
+	for (size_t i = 0; i < json_array_size(reclaims); i++)
+		add_order(json_array_get(reclaims, i), &by_id, &all);
 	*ret = all;
 	all = (struct request_list){0};
 	return true;
